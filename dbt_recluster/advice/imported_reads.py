@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from dbt_recluster.advice.event_logs import EventLogs, LoggedFilters
-from dbt_recluster.clustering.recorded_reads import (
+from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_reads import (
     EVENT_LOG,
     MOST_READS,
     PROJECT,
@@ -15,8 +17,6 @@ from dbt_recluster.clustering.recorded_reads import (
     compact,
     faded,
 )
-from dbt_recluster.clustering.result import Figures
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_log_files import EventLogFiles

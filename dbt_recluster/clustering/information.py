@@ -10,9 +10,9 @@ import numpy as np
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.recorded_reads import ReadRange
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_reads import ReadRange
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs

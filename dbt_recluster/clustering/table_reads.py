@@ -1,23 +1,197 @@
-"""The reads of a table, which plans and metrics follow, and which an import records with the table."""
+"""The reads of a table: those that plans and metrics follow, and those that its property records.
+
+The property has ranges of columns and counts, never the text of a query.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.recorded_reads import ReadRange, RecordedReads
-from dbt_recluster.clustering.values import DeclaredRead
+from dbt_recluster.clustering.values import DeclaredRead, parse_iso_time
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
+from dbt_recluster.iceberg.table_properties import READS
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Reads
+
+# Where reads on record were imported from.
+PROJECT, EVENT_LOG = "project", "event log"
+
+# A read of this age counts half.
+_HALF_LIFE = timedelta(days=14)
+# More reads are replaced by a sample.
+MOST_READS = 300
+# Different reads that are added up before they are sampled.
+_MOST_HELD = 5_000
+# Longer reads, with long texts or many columns, are left out.
+_MOST_CHARACTERS_OF_READ = 400
+# The oldest directories of event logs are forgotten, and their queries may count twice.
+_MOST_LOGS = 20
+_GREATEST_WEIGHT = 1e12  # so that sums stay finite
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """The ranges of columns that a read asks for."""
+
+    # The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
+    columns: Mapping[str, Sequence[Any]]
+    weight: float  # how often it is read
+    # `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
+    imported_from: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> ReadRange:
+        """Read an entry of the property; a malformed one is a ValueError or a TypeError."""
+        origin, weight, columns = value
+        ends = {column: [lower, upper] for column, (lower, upper) in dict(columns).items()}
+        is_plain = not any(isinstance(end, (dict, list)) for pair in ends.values() for end in pair)
+        if not is_plain or not 0 < weight <= _GREATEST_WEIGHT:
+            raise ValueError(value)
+        return cls(ends, float(weight), str(origin))
+
+    @property
+    def source(self) -> str:
+        """``declared`` or ``recorded``."""
+        return "declared" if self.imported_from is None else "recorded"
+
+
+@dataclass(frozen=True)
+class RecordedReads:
+    """The recorded reads.
+
+    Attributes:
+        reads: The ranges.
+        at: The time of the last import of each kind.
+        state: A digest of the project's queries, for each log the time after its last imported query, and under
+            `EVENT_LOG` the time of the first query of any log.
+    """
+
+    reads: tuple[ReadRange, ...] = ()
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> RecordedReads:
+        """Read the property; one that is malformed, or too long, counts as empty."""
+        return READS.load(text, cls._of_json) or cls()
+
+    @classmethod
+    def _of_json(cls, value: Mapping[str, Any]) -> RecordedReads:
+        at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
+        state = {name: str(text) for name, text in value.get("state", {}).items()}
+        return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
+
+    def text(self) -> str:
+        """Write the property."""
+        most = MOST_READS
+        while True:
+            reads = compact(self.reads, most)
+            value = {
+                "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
+                "state": self.state,
+                "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
+            }
+            text, longest = READS.dump(value), READS.longest
+            if len(text) <= longest or most <= 0:
+                return text
+            most = min(most - 1, most * longest // len(text))
+
+    def with_import(
+        self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
+    ) -> RecordedReads:
+        """Add the reads of an import; those of the project replace its earlier ones."""
+        left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
+        kept = [
+            read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
+            for read in self.reads
+        ]
+        newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
+        forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
+        return RecordedReads(
+            compact([*kept, *new], MOST_READS),
+            {**self.at, imported_from: now},
+            {name: value for name, value in newest_last.items() if name not in forgotten},
+        )
+
+    def daily(self, read: ReadRange) -> float:
+        """Return how often a read runs in a day; a project runs once a day, and a declared weight is for a day."""
+        first = self.time_of(EVENT_LOG)
+        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
+            return read.weight
+        logged = max(timedelta(), self.at[EVENT_LOG] - first)
+        # Days fade as the reads in them do.
+        faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
+        return read.weight / max(1.0, float(faded_days))
+
+    def time_of(self, name: str) -> datetime | None:
+        """Return a time of the state, or None."""
+        try:
+            return parse_iso_time(self.state[name])
+        except (KeyError, ValueError):
+            return None
+
+
+def faded(when: datetime, now: datetime) -> float:
+    """Return the share of its weight that a read has left, from 0 to 1."""
+    return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
+
+
+def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
+    """Add up equal reads, and replace more than ``most`` by an unbiased sample.
+
+    Heavy reads stay. The others are sampled at even steps of their total weight in the order of their values, so that
+    ends stay dense where they are. Only some thousands are held at a time.
+    """
+    # By where they were imported from, and their columns as text.
+    weights: dict[tuple[str | None, str], float] = {}
+    for read in reads if most > 0 else ():
+        columns = json.dumps(read.columns, ensure_ascii=False, sort_keys=True)
+        if len(columns) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
+            continue
+        weights[read.imported_from, columns] = weights.get((read.imported_from, columns), 0.0) + read.weight
+        if len(weights) > max(_MOST_HELD, 2 * most):
+            weights = _sampled(weights, most)
+    return tuple(
+        ReadRange(json.loads(columns), weight, origin)
+        for (origin, columns), weight in _sampled(weights, most).items()
+    )
+
+
+def _sampled(weights: Mapping[Any, float], most: int) -> dict[Any, float]:
+    keys = sorted(weights, key=lambda key: (key[0], _in_order(json.loads(key[1]))))
+    if len(keys) <= most:
+        return {key: weights[key] for key in keys}
+    weight = np.array([weights[key] for key in keys])
+    heavy = np.zeros(len(keys), np.bool_)
+    while True:
+        step = weight[~heavy].sum() / (most - np.count_nonzero(heavy))
+        more = ~heavy & (weight >= step)
+        if not more.any():
+            break
+        heavy |= more
+    steps = np.floor(np.cumsum(np.where(heavy, 0.0, weight)) / step + 0.5)
+    kept = np.flatnonzero(heavy | (np.diff(steps, prepend=0) > 0))
+    return {keys[place]: float(weight[place] if heavy[place] else step) for place in kept}
+
+
+def _in_order(columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return the sort key of columns: open ends before values, and values of one type together."""
+    return [
+        (column, [("", 0) if end is None else (type(end).__name__, end) for end in pair])
+        for column, pair in sorted(columns.items())
+    ]
 
 
 class Restricting(NamedTuple):
@@ -44,7 +218,7 @@ class TableReads:
     @property
     def recorded(self) -> RecordedReads:
         """The reads that the table records."""
-        return RecordedReads.parse(self._iceberg.properties.get(table_properties.READS))
+        return RecordedReads.parse(self._iceberg.properties.get(READS))
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
         """Follow these reads, or by default those of the model, else the recorded ones; return warnings.
@@ -97,7 +271,7 @@ class TableReads:
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
         recorded = self.recorded
-        if table_properties.READS in self._iceberg.properties:
+        if READS in self._iceberg.properties:
             self._write(None)
         return len(recorded.reads)
 
@@ -133,6 +307,6 @@ class TableReads:
         return len(result.reads)
 
     def _write(self, text: str | None) -> None:
-        self._iceberg.set_property(table_properties.READS, text)
+        self._iceberg.set_property(READS, text)
         self._followed = None
         self._of_key.clear()
