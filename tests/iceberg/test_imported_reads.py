@@ -13,7 +13,7 @@ from tables import checksum
 
 from dbt_recluster.advice.event_logs import EventLogs
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-from dbt_recluster.clustering.recorded_reads import RecordedReads
+from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_log_files import EventLogFiles

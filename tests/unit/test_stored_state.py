@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.conditions import Changes
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.clustering.recorded_reads import ReadRange, RecordedReads
 from dbt_recluster.clustering.suspension import Suspension
+from dbt_recluster.clustering.table_reads import ReadRange, RecordedReads
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.key.cluster_key import parse_cluster_key
