@@ -1,7 +1,7 @@
 """The scans of a table in Spark's event logs, and the ranges that they filter by.
 
-Iceberg writes filters for people: names and texts are not escaped, dates are days and times are microseconds since
-1970. A filter that cannot be parsed restricts nothing.
+Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds since 1970. A
+filter that cannot be parsed restricts nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class LoggedScan(NamedTuple):
-    """A scan of a table: when its query began, UTC, and Iceberg's filters."""
+    """A scan of a table: the start of its query, UTC, and Iceberg's filters."""
 
     at: datetime
     filters: str
@@ -50,16 +50,16 @@ class EventLogs:
 
     Args:
         files: The logs.
-        table: The full name of the table in them, without quotes.
+        table: The full unquoted name of the table in them.
 
     Attributes:
         files: The logs.
-        faults: The logs, or parts of logs, that could not be read, a line for each.
+        faults: A line for each log, or part of one, that could not be read completely.
         scanned: Scans of the table so far.
-        unknown: Scans of the table whose text is not known, so far; they are among the faults.
-        first: When the first query of any table began, or None.
-        last: When the last query of this table began, or None.
-        namesakes: Tables of the same name in other catalogs.
+        unknown: Scans of the table whose text is unknown so far, which are among the faults.
+        first: The start of the first query of any table, or None.
+        last: The start of the last query of this table, or None.
+        namesakes: Up to ten tables of the same name in other catalogs.
     """
 
     def __init__(self, files: EventLogFiles, table: str) -> None:
@@ -70,7 +70,7 @@ class EventLogs:
         self.namesakes: set[str] = set()
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
-        """Yield the scans of queries that began at a time or later."""
+        """Yield the scans of the table by queries that began at ``since`` or later."""
         for path in self.files.paths(since):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
@@ -79,7 +79,7 @@ class EventLogs:
                 try:
                     at, plan = _query(line[:LONGEST_LINE])
                 except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-                    # The last line of a log may still be written.
+                    # The last line may be incomplete.
                     malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
                     continue
                 if at >= since:
@@ -118,8 +118,8 @@ class EventLogs:
 
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the table and the filters of each scan in the text of a physical plan; None if the text is not known."""
-    waiting = None  # the table of an operator whose text has not come yet
+    """Yield the table and the filters of each scan in the text of a physical plan; None for an unknown text."""
+    waiting = None  # the table of an operator whose text is still to come
     for line in plan.split("\n"):
         if known := _scan(line):
             table, filters = known
@@ -154,7 +154,7 @@ def _scan(line: str) -> tuple[str, str | None] | None:
 
 
 def _query(line: bytes) -> tuple[datetime, str]:
-    """Return when the query of an event began, and its plan; raise for any other event."""
+    """Return the start of an event's query and its plan; any other event raises."""
     event = json.loads(line.decode("utf-8", errors="replace"))
     plan = event["physicalPlanDescription"]
     if not isinstance(plan, str):
@@ -167,13 +167,13 @@ class LoggedFilters:
 
     def __init__(self, kinds: Mapping[str, ValueType]) -> None:
         self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
-        # The longest first: a name may begin with another one.
+        # Longest first, since a name may begin with another one.
         self._columns = sorted(kinds, key=len, reverse=True)
 
     def ranges(self, text: str) -> list[ColumnRanges]:
-        """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
+        """Return the ranges of each alternative of a scan's filters, without empty ones."""
         self._text, self._at = text, 0
-        # For every open bracket, the operands and the words between them so far; first, for the filters.
+        # The operands of the filters and of every open bracket, and the words between them.
         groups: list[list[Any]] = [[]]
         try:
             while self._at < len(text):
@@ -188,7 +188,7 @@ class LoggedFilters:
                     groups[-1].append(self._predicate())
             (filters,) = groups
             return [ranges for ranges in _joined(filters, (", ",)) if ranges]
-        except (ValueError, IndexError):  # not a text that Iceberg writes
+        except (ValueError, IndexError):  # not written by Iceberg
             return []
 
     def _predicate(self) -> list[ColumnRanges]:
@@ -220,7 +220,7 @@ class LoggedFilters:
         return next(group for group in match.groups() if group is not None)
 
     def _skip(self) -> None:
-        """Skip a filter without a range, up to the next filter or the end of the brackets around it."""
+        """Skip a filter without a range, up to the next one or the closing bracket."""
         depth = 0
         while self._at < len(self._text):
             if self._text[self._at] == "'":
@@ -240,7 +240,7 @@ class LoggedFilters:
 
 
 def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]:
-    """Return the alternatives of operands that are joined by one of these words, or raise a ValueError."""
+    """Return the alternatives of operands joined by one of these words, or raise a ValueError."""
     values, between = operands[::2], operands[1::2]
     is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
     if not is_complete or not any(all(word == given for given in between) for word in words):

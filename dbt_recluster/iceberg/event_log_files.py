@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Bytes that come from the JVM in one call.
-_CHUNK = 4 * 2**20
-
 
 class EventLogFiles:
     """The event logs of a directory, or one log.
@@ -30,8 +27,8 @@ class EventLogFiles:
         EventLogError: There is no such directory or log.
 
     Attributes:
-        count: Number of logs listed so far.
-        faults: Logs that could not be read as a whole, a line for each.
+        count: Number of logs read so far.
+        faults: A line for each log, or part of one, that could not be read completely.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
@@ -50,7 +47,7 @@ class EventLogFiles:
         for entry in self._entries:
             try:
                 yield from self._parts(entry, since)
-            except Exception:  # a directory without the files of a log, or one that nobody may read
+            except Exception:  # a directory that is not a log, or without permission
                 logger.debug("%s could not be read", entry.getPath(), exc_info=True)
                 self.faults.append(f"{entry.getPath().getName()}: could not be read")
 
@@ -60,7 +57,7 @@ class EventLogFiles:
             return []
         parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
         self.count += 1
-        # HDFS updates the time of a file that is still written only when the file is closed.
+        # HDFS updates a file's modification time only when the file is closed.
         return [
             part.getPath()
             for part in map(parts.apply, range(parts.size()))
@@ -68,7 +65,7 @@ class EventLogFiles:
         ]
 
     def chunks(self, path: Any) -> Iterator[bytes]:
-        """Yield the bytes of a file, which the JVM writes to disk in turn: py4j is a hundred times slower."""
+        """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""
         java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
         no_options = java_array(self._spark, java.nio.file.CopyOption, [])
         with tempfile.TemporaryDirectory() as directory:
@@ -78,13 +75,13 @@ class EventLogFiles:
                 stream = self._reader.openEventLog(path, self._files)
                 while not chunk.exists() or chunk.stat().st_size:
                     chunk.unlink(missing_ok=True)
-                    part = guava.io.ByteStreams.limit(stream, _CHUNK)
+                    part = guava.io.ByteStreams.limit(stream, 4 * 2**20)
                     java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
                     yield chunk.read_bytes()
             except Exception:
                 logger.debug("%s could not be read to its end", path, exc_info=True)
                 self.faults.append(f"{path.getName()}: could not be read to its end")
-                if chunk.exists():  # what was read before
+                if chunk.exists():
                     yield chunk.read_bytes()
             finally:
                 with suppress(Exception):
