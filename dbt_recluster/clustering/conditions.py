@@ -119,10 +119,11 @@ class Changes:
 
     rows: int = 0  # rows added and deleted
     commits: int = 0  # commits of other writers that changed rows
-    snapshot: int | None = None  # the snapshot up to which they are counted; None if there is none
+    snapshot: int | None = None  # the last snapshot counted, or None
     total: int = 0  # the table's rows in it
-    # When the last recluster was, or the first commit known, in seconds since 1970; 0 if unknown.
-    since: int = 0
+    since: int = (
+        0  # time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown
+    )
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
