@@ -39,8 +39,8 @@ from dbt_recluster.iceberg.snapshots import (
     read_snapshots,
     whole_number,
 )
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
-from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -379,9 +379,9 @@ def leaf_fields(
     struct: Mapping[str, Any], prefix: str = "", above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any, int, tuple[int, ...]]]:
     """Yield the path, type, id and places of each leaf of a schema's JSON: a field that is not a struct."""
-    for place, field in enumerate(struct["fields"]):
-        path, kind, places = f"{prefix}{field['name']}", field["type"], (*above, place)
+    for place, column in enumerate(struct["fields"]):
+        path, kind, places = f"{prefix}{column['name']}", column["type"], (*above, place)
         if isinstance(kind, dict) and kind["type"] == "struct":
             yield from leaf_fields(kind, f"{path}.", places)
         else:
-            yield path, kind, field["id"], places
+            yield path, kind, column["id"], places

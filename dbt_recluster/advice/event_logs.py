@@ -1,4 +1,4 @@
-"""Spark's event logs: the scans of an application's queries, with their times and filters.
+"""The scans of a table in Spark's event logs, and the ranges that they filter by.
 
 Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds since 1970. A
 filter that cannot be parsed restricts nothing.
@@ -7,36 +7,26 @@ filter that cannot be parsed restricts nothing.
 from __future__ import annotations
 
 import json
-import logging
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial, reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dbt_recluster.exceptions import EventLogError
+from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
-from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-logger = logging.getLogger(__name__)
-
+# The event's name, at the beginning of its line of JSON.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 # Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
 LONGEST_LINE = 16 * 2**20
 
-# The texts of Iceberg's scans: those of Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and
-# those of Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
+# The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
+# Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
 _BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
 _KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
 _NODE = "BatchScan "
@@ -56,18 +46,14 @@ class LoggedScan(NamedTuple):
 
 
 class EventLogs:
-    """The event logs in a directory of any file system, compressed or not, rolled over or not.
+    """The scans of a table in event logs.
 
     Args:
-        spark: A session, whose JVM opens the logs.
-        directory: The directory, or one log.
-        table: The full unquoted name of a table in the logs.
-
-    Raises:
-        EventLogError: There is no such directory or log.
+        files: The logs.
+        table: The full unquoted name of the table in them.
 
     Attributes:
-        count: Number of logs read so far.
+        files: The logs.
         faults: A line for each log, or part of one, that could not be read completely.
         scanned: Scans of the table so far.
         unknown: Scans of the table whose text is unknown so far, which are among the faults.
@@ -76,110 +62,59 @@ class EventLogs:
         namesakes: Up to ten tables of the same name in other catalogs.
     """
 
-    def __init__(self, spark: SparkSession, directory: str, table: str) -> None:
-        self._spark, self._table = spark, table.lower()
-        self.count = self.scanned = self.unknown = 0
-        self.faults: list[str] = []
+    def __init__(self, files: EventLogFiles, table: str) -> None:
+        self.files, self.faults, self._table = files, files.faults, table.lower()
+        self.scanned = self.unknown = 0
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.namesakes: set[str] = set()
-        hadoop = jvm(spark).org.apache.hadoop
-        self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
-        try:
-            path = hadoop.fs.Path(directory)
-            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-            self._entries = list(self._files.listStatus(path))
-        except Exception as e:
-            raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of the table by queries that began at ``since`` or later."""
-        for entry in self._entries:
-            try:
-                parts = self._parts(entry, since)
-            except Exception:  # a directory that is not a log, or without permission
-                logger.debug("%s could not be read", entry.getPath(), exc_info=True)
-                self.faults.append(f"{entry.getPath().getName()}: could not be read")
-                continue
-            for path in parts:
-                yield from self._scans_of(path, since)
+        for path in self.files.paths(since):
+            malformed, unknown = 0, self.unknown
+            for line in self._lines(path):
+                if _STARTED not in line[:200]:
+                    continue
+                try:
+                    at, plan = _query(line[:LONGEST_LINE])
+                except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
+                    # The last line may be incomplete.
+                    malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
+                    continue
+                if at >= since:
+                    yield from self._scans_of(at, plan)
+            if malformed:
+                lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
+                self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
+            if unknown != self.unknown:
+                times = f"{self.unknown - unknown:,} times"
+                self.faults.append(
+                    f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
+                    "spark.sql.ui.explainMode formatted, the default"
+                )
 
-    def _parts(self, entry: Any, since: datetime) -> list[Any]:
-        """Return the paths of a log's files that may hold queries since then."""
-        reader = self._reader.apply(self._files, entry)
-        if reader.isEmpty():
-            return []
-        parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
-        self.count += 1
-        # HDFS updates a file's modification time only when the file is closed.
-        return [
-            part.getPath()
-            for part in map(parts.apply, range(parts.size()))
-            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
-        ]
-
-    def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
-        malformed, unknown = 0, self.unknown
-        for line in self._lines(path):
-            if _STARTED not in line[:200]:
-                continue  # an event of another name, with which the line begins
-            try:
-                at, plan = _query(line[:LONGEST_LINE])
-            except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-                # The last line may be incomplete.
-                malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
-                continue
-            for table, filters in scans(plan) if at >= since else ():
-                self.first = min(self.first or at, at)
-                if table.lower() == self._table and filters is None:
-                    self.unknown += 1
-                elif table.lower() == self._table and filters is not None:
-                    self.scanned += 1
-                    self.last = max(self.last or at, at)
-                    yield LoggedScan(at, filters)
-                elif table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
+    def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:
+        for table, filters in scans(plan):
+            self.first = min(self.first or at, at)
+            if table.lower() != self._table:
+                if table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
                     self.namesakes.update([table] if len(self.namesakes) < 10 else [])
-        if malformed:
-            lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
-            self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
-        if unknown != self.unknown:
-            times = f"{self.unknown - unknown:,} times"
-            self.faults.append(
-                f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
-                "spark.sql.ui.explainMode formatted, the default"
-            )
+            elif filters is None:
+                self.unknown += 1
+            else:
+                self.scanned += 1
+                self.last = max(self.last or at, at)
+                yield LoggedScan(at, filters)
 
     def _lines(self, path: Any) -> Iterator[bytes]:
         """Yield the lines of a log, each cut off after `LONGEST_LINE`."""
         rest = b""
-        for chunk in self._chunks(path):
+        for chunk in self.files.chunks(path):
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line + b"\n" for line in lines)
             rest = rest[:LONGEST_LINE]
         yield rest
-
-    def _chunks(self, path: Any) -> Iterator[bytes]:
-        """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""
-        java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
-        no_options = java_array(self._spark, java.nio.file.CopyOption, [])
-        with tempfile.TemporaryDirectory() as directory:
-            chunk = Path(directory) / "chunk"
-            stream: Any = None
-            try:
-                stream = self._reader.openEventLog(path, self._files)
-                while not chunk.exists() or chunk.stat().st_size:
-                    chunk.unlink(missing_ok=True)
-                    part = guava.io.ByteStreams.limit(stream, 4 * 2**20)
-                    java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
-                    yield chunk.read_bytes()
-            except Exception:
-                logger.debug("%s could not be read to its end", path, exc_info=True)
-                self.faults.append(f"{path.getName()}: could not be read to its end")
-                if chunk.exists():
-                    yield chunk.read_bytes()
-            finally:
-                with suppress(Exception):
-                    stream.close()
 
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:
@@ -203,7 +138,7 @@ def scans(plan: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _scan(line: str) -> tuple[str, str | None] | None:
-    """Return the table and the filters in a line about a scan, None for a scan of given files; or None."""
+    """Return the table and the filters of a scan, None for a scan of given files; or None for any other line."""
     line = line.strip()
     kind, is_named, rest = line.partition(_KIND)
     if is_named and kind == "IcebergStaged":
@@ -228,7 +163,7 @@ def _query(line: bytes) -> tuple[datetime, str]:
 
 
 class LoggedFilters:
-    """A parser of filters; ``kinds`` are the types of the columns that can have ranges."""
+    """Parses filters of columns with these types from left to right; an unknown filter restricts nothing."""
 
     def __init__(self, kinds: Mapping[str, ValueType]) -> None:
         self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
