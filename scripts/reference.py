@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import recluster_schema
 import yaml
 from python_reference import entries, figures, functions, markdown, sections, table
 
@@ -33,6 +34,7 @@ def main() -> None:
         REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
+        REFERENCE / "recluster.schema.json": recluster_schema.schema(),
         ROOT / "macros" / "operations" / "operations.sql": macros(),
         ROOT / "macros" / "operations" / "operations.yml": macros_documentation(),
         ROOT / "macros" / "tests" / "well_clustered.yml": generic_test(),
@@ -95,7 +97,7 @@ def configs() -> str:
                     ("var", f"`{dbt_run.BUDGET_VAR}`", _BUDGET),
                 ],
             ),
-            "",
+            recluster_schema.IN_EDITORS,
         )
     )
 
