@@ -22,9 +22,9 @@ import pyarrow as pa
 from curve_layout import FloatArray, IntArray, Queries, Table, along, arrow, in_boxes, z_order
 from curve_workloads import WORKLOADS, in_order, samples
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties
-from dbt_recluster.curve import Curve
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, curve_information, plan
 from dbt_recluster.planner.curves import CurveBlocks
 

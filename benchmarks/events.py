@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from curve_layout import FloatArray, IntArray, Queries, Table, along, arrow, in_boxes, z_order
 
-from dbt_recluster.curve import Curve
+from dbt_recluster.key.curve import Curve
 
 ROWS, BLOCK_ROWS = 30_000, 6_000
 QUERIES = 300

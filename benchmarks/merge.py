@@ -32,8 +32,6 @@ import pyarrow.parquet as pq
 from phases import PhaseTimer, processor_seconds
 
 from dbt_recluster.adapter.connections import embedded
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -43,6 +41,8 @@ from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.text import table as text_table
 

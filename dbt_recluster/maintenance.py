@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
-from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
+from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
     ReadsInformation,

@@ -76,8 +76,8 @@ def figures() -> str:
 
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation by the titles of their tables: what its function is declared to return."""
-    from dbt_recluster.clustering.costs.cost_model import ReclusterEstimate
-    from dbt_recluster.clustering.costs.suggest import KeyCandidate
+    from dbt_recluster.advice.cost_model import ReclusterEstimate
+    from dbt_recluster.advice.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.overview import Overview

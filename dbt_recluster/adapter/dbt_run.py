@@ -12,7 +12,7 @@ from dbt_recluster.adapter.connections.submission import RunSubmission
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
 from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
-from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
+from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import ReclusterResult

@@ -19,9 +19,9 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.table_methods import TableMethods
-from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
+from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 

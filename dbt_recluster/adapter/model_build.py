@@ -29,11 +29,11 @@ from dbt_recluster.adapter.relations.schema_changes import (
     partition_columns,
 )
 from dbt_recluster.adapter.relations.table_methods import TableMethods
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.columns import Columns
 from dbt_recluster.iceberg.predicates import check_predicate
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.

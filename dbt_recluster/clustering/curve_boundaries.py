@@ -21,13 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
-from dbt_recluster.curve import BITS, Curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
+from dbt_recluster.key.curve import BITS, Curve
+from dbt_recluster.key.transforms import EXACT
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
-from dbt_recluster.transforms import EXACT
 
 # Characters of a property; a Hive metastore may hold 4,000.
 LONGEST = 3_900

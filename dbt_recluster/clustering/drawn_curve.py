@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering import curve_boundaries
 from dbt_recluster.clustering.curve_boundaries import SampledLoad
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import decoded_text
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys
+from dbt_recluster.key.curve import Curve
 
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000

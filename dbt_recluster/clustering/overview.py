@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from dbt_recluster.advice.cost_model import CostModel, recorded_depth, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth, with_depth
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound

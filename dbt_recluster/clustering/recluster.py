@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dbt_recluster.advice.cost_model import CostModel, with_depth
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition
-from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.clustering.options import ReclusterOptions

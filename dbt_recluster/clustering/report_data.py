@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
+from dbt_recluster.advice.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
@@ -21,6 +20,7 @@ from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
+from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.arrays import FloatArray
 

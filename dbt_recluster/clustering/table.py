@@ -13,15 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster import table_properties
-from dbt_recluster.box_tree import Points
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
-from dbt_recluster.columns import Columns
-from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -37,6 +33,10 @@ from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
+from dbt_recluster.key.box_tree import Points
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recorded_reads import (
     EVENT_LOG,
@@ -22,13 +21,14 @@ from dbt_recluster.clustering.recorded_reads import (
 )
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import DeclaredRead, digest
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_logs import EventLogs, LoggedFilters
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.names import name_parts
 from dbt_recluster.planner import Reads
-from dbt_recluster.table_names import name_parts
 
 DEFAULT_SPAN = timedelta(days=7)
 

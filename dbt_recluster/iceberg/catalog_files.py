@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
-from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
+from dbt_recluster.names import Parts, folded, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

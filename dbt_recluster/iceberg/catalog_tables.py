@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import (
     CatalogError,
     CatalogNotFoundError,
@@ -16,7 +15,8 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.session.java_errors import is_caused_by, short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
-from dbt_recluster.table_names import Parts, join_parts, name_parts
+from dbt_recluster.key.columns import quote
+from dbt_recluster.names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

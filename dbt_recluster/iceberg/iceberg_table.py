@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbt_recluster.columns import Columns, quote_path
 from dbt_recluster.exceptions import (
     CommitFailedError,
     NotAnIcebergTableError,
@@ -40,6 +39,7 @@ from dbt_recluster.iceberg.snapshots import (
     read_snapshots,
     whole_number,
 )
+from dbt_recluster.key.columns import Columns, quote_path
 from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:

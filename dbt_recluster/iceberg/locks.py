@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from dbt_recluster.table_names import name_parts
+from dbt_recluster.names import name_parts
 
 _locks: dict[str, threading.RLock] = {}
 _registry = threading.Lock()

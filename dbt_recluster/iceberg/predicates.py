@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import Columns, quote, quote_path, sql_literal
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
@@ -27,6 +25,8 @@ from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.value_types import ValueType, as_json, value_types
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

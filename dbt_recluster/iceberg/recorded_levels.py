@@ -30,13 +30,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
+from dbt_recluster.key.cluster_key import ClusterKey
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

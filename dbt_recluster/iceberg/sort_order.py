@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     CommitFailedError,
@@ -25,7 +24,8 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.transforms import Transform, transform_of_iceberg
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
+from dbt_recluster.key.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbt_recluster.columns import base_type, decimal_scale
-from dbt_recluster.transforms import INTEGERS, TEXTS, TIMES
+from dbt_recluster.key.columns import base_type, decimal_scale
+from dbt_recluster.key.transforms import INTEGERS, TEXTS, TIMES
 
 
 @dataclass(frozen=True)

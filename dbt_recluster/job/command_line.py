@@ -35,13 +35,13 @@ from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_s
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
+from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation, RunBudget
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
-from dbt_recluster.table_names import NameResolution
 from dbt_recluster.text import count_noun
 
 if TYPE_CHECKING:

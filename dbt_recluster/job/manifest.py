@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import ManifestError, OptionError
+from dbt_recluster.key.columns import quote
+from dbt_recluster.names import Parts, join_parts
 from dbt_recluster.operations.tables import (
     TABLES,
     Node,
@@ -26,7 +27,6 @@ from dbt_recluster.operations.tables import (
     relation_of,
     required_table,
 )
-from dbt_recluster.table_names import Parts, join_parts
 from dbt_recluster.text import did_you_mean
 
 # dbt 1.5 and later. What is read here has been the same since.

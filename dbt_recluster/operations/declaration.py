@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.prices import parse_prices
 from dbt_recluster.clustering.result import ProgressCallback
@@ -17,6 +16,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_branch, parse_moment, parse_predicate, parser
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.model_options import recorded_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
 from dbt_recluster.report.metrics import parse_metrics_file

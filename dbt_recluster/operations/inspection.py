@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
-from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel
+from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
 from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals, totals_by

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.options import (
     KEY_PROPERTY,
     OPTION_PREFIX,
@@ -22,8 +21,9 @@ from dbt_recluster.clustering.options import (
     property_text,
 )
 from dbt_recluster.clustering.values import parse_boolean
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.text import did_you_mean
 
 DEFAULT_FILE_FORMAT = "iceberg"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from dbt_recluster.clustering.costs.cost_model import CostModel
+from dbt_recluster.advice.cost_model import CostModel
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.values import parse_end, parse_reason

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.names import NameResolution, Parts, join_parts, name_parts
 from dbt_recluster.operations.model_options import DEFAULT_FILE_FORMAT, ModelOptions, file_format
-from dbt_recluster.table_names import NameResolution, Parts, join_parts, name_parts
 from dbt_recluster.text import did_you_mean
 
 # A node as dbt's graph and its manifest have it.

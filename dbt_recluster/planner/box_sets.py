@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbt_recluster.box_tree import (
+from dbt_recluster.key.box_tree import (
     Points,
     box_costs,
     cut_into_boxes,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.box_tree import cut_into_boxes, hulls, points_in_boxes, tile_sides
+from dbt_recluster.key.box_tree import cut_into_boxes, hulls, points_in_boxes, tile_sides
 from dbt_recluster.planner.arrays import BoolArray, IntArray
 from dbt_recluster.planner.curves import CurveBlocks
 from dbt_recluster.planner.metrics import ReadCosts, rounded

@@ -1,6 +1,6 @@
 """Blocks along a curve: their boxes of ranks, the interval of the curve that each stands for, and chains of them.
 
-Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.curve`). Depth needs an
+Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.key.curve`). Depth needs an
 order: everything after this step takes a block for an interval of the curve, as it takes one of a plain key.
 docs/design/curves.md says why, and what is decided by boxes instead.
 """
@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.box_tree import Points, hulls
-from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
+from dbt_recluster.key.box_tree import Points, hulls
+from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks, dense_ranks, fewest_chains
 from dbt_recluster.planner.ranks import rank_column
 

@@ -23,7 +23,7 @@ from dbt_recluster.report.recluster_text import balance_text, history_row, undon
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.costs.cost_model import Balance
+    from dbt_recluster.advice.cost_model import Balance
     from dbt_recluster.clustering.overview import Overview
     from dbt_recluster.clustering.report_data import Layout, ReportData
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.costs.cost_model import CostModel, auto_depth
+from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import (

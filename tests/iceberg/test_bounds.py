@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.rewrite.keyed_rows import key_columns
+from dbt_recluster.key.cluster_key import parse_cluster_key
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 

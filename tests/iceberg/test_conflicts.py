@@ -23,13 +23,13 @@ from tables import (
     raise_java,
 )
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.writing import write_files
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import Progress, ReclusterResult, clustering_information, recluster
 
 REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"

@@ -12,10 +12,6 @@ import pyarrow as pa
 import pytest
 from tables import MERGE_METHODS, checksum, insert_extremes, merge_method
 
-from dbt_recluster.box_tree import SHARE, SHARES, Points, cut_into_boxes
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.columns import quote_path
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -26,6 +22,10 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.literals import keys_sql
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jvm import collect_arrow
+from dbt_recluster.key.box_tree import SHARE, SHARES, Points, cut_into_boxes
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.columns import quote_path
+from dbt_recluster.key.curve import Curve
 
 SMALL_ROW_GROUPS = {
     "write.parquet.row-group-size-bytes": 2048,

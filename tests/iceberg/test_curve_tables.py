@@ -11,12 +11,12 @@ import pytest
 from tables import checksum, metadata_file
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster
 
 ROWS = 4_000

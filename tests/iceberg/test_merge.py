@@ -21,7 +21,6 @@ from tables import (
     staged_sets,
 )
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -33,6 +32,7 @@ from dbt_recluster.iceberg.rewrite.keyed_rows import partition_salts
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.key.cluster_key import parse_cluster_key
 
 # Row groups of a few dozen rows, so that there is something to skip.
 SMALL_ROW_GROUPS = {

@@ -12,7 +12,7 @@ from tables import make_table
 from dbt_recluster.exceptions import CatalogError, NotAnIcebergTableError, OptionError
 from dbt_recluster.iceberg.catalog_tables import has_catalog, resolve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.table_names import NameResolution, join_parts, name_parts
+from dbt_recluster.names import NameResolution, join_parts, name_parts
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file
 
-from dbt_recluster.clustering.costs.cost_model import CostModel
+from dbt_recluster.advice.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.table import ClusteredTable

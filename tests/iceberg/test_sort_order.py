@@ -8,7 +8,6 @@ import pytest
 from tables import append, checksum, levels, make_table, metadata_file
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
@@ -20,6 +19,7 @@ from dbt_recluster.iceberg.sort_order import (
     sort_order_text,
     table_cluster_key,
 )
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import recluster, suspend_recluster
 
 CURVE, LED = "hilbert(k, v)", "id, hilbert(k, v)"

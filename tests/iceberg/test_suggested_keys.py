@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.costs import sampled_rows
-from dbt_recluster.clustering.costs.suggest import KeyTrial
+from dbt_recluster.advice import sampled_rows
+from dbt_recluster.advice.suggest import KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 
 ROWS, BLOCK_ROWS = 6_000, 400

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.columns import Columns
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.keyed_rows import key_columns
 from dbt_recluster.iceberg.rewrite.literals import keys_sql, printed
 from dbt_recluster.iceberg.session.jvm import collect_arrow
-from dbt_recluster.transforms import EXACT
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.transforms import EXACT
 
 INT, LONG = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (32, 64))
 DAY = 86_400_000_000

@@ -11,8 +11,8 @@ import postgres
 from runtime import iceberg_jar
 
 from dbt_recluster.adapter.connections.embedded import spark_settings
-from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.local_spark import find_java_home
+from dbt_recluster.key.columns import quote
 
 
 def open_session(

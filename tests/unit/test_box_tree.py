@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.box_tree import (
+from dbt_recluster.key.box_tree import (
     SHARE,
     SHARES,
     BoxTree,
@@ -25,7 +25,7 @@ from dbt_recluster.box_tree import (
     rows_of_one_value,
     tile_sides,
 )
-from dbt_recluster.curve import Curve
+from dbt_recluster.key.curve import Curve
 
 IntArray = np.ndarray
 # Bits of each column, so that all cells of the grid can be looked at.

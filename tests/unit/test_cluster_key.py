@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.transforms import Day, Hour, Month, Transform, Truncate, Year
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.transforms import Day, Hour, Month, Transform, Truncate, Year
 
 TYPES = {
     "id": "bigint",

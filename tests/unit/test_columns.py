@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.columns import Columns, quote, quote_if_needed, unquote
+from dbt_recluster.key.columns import Columns, quote, quote_if_needed, unquote
 
 TYPES = {
     "k": "int",

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import LONGEST, as_properties, recorded_curve
-from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.curve import Curve
 
 KEY = parse_cluster_key("hilbert(a, b)")
 IDS = {"a": 1, "b": 2}

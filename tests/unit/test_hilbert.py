@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import curve_states, hilbert_index, hilbert_range
+from dbt_recluster.key.curve import curve_states, hilbert_index, hilbert_range
 
 GRIDS = [(1, 5), (2, 5), (3, 3), (4, 2)]
 

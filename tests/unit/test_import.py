@@ -42,7 +42,7 @@ def test_maintenance_knows_no_dbt() -> None:
 def test_dbt_parse_imports_nothing_that_works_on_tables() -> None:
     code = (
         "import sys, dbt.adapters.recluster; "
-        "rooms = ('iceberg.rewrite', 'iceberg.iceberg_table', 'clustering.table', 'clustering.costs', 'report'); "
+        "rooms = ('iceberg.rewrite', 'iceberg.iceberg_table', 'clustering.table', 'advice', 'report'); "
         "print([m for m in sys.modules if m.startswith(('pyspark', *(f'dbt_recluster.{room}' for room in rooms)))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.table_names import NameResolution, join_parts, name_parts
+from dbt_recluster.names import NameResolution, join_parts, name_parts
 
 
 def test_parts() -> None:

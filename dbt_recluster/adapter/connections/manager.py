@@ -14,9 +14,9 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
-from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
+from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

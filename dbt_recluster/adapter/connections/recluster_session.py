@@ -43,7 +43,7 @@ from dbt_recluster.iceberg.session.starter import (
     session_of,
     start_spark,
 )
-from dbt_recluster.table_names import join_parts, name_parts
+from dbt_recluster.names import join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,11 +14,11 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.relations.catalogs import Catalogs
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.interruption import Interruptible
-from dbt_recluster.table_names import NameResolution, name_parts
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.names import NameResolution, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

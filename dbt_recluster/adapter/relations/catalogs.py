@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.columns import quote, unquote
 from dbt_recluster.iceberg.session.environment import ICEBERG_CATALOG, SESSION_CATALOG
+from dbt_recluster.key.columns import quote, unquote
 
 # The name of Spark's session catalog, whatever its class.
 _SESSION_CATALOG_NAME = "spark_catalog"

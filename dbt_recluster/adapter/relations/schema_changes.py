@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from dbt.adapters.base.column import Column
 
 from dbt_recluster.adapter.relations.relation_config import TableClustering
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import Columns, base_type, decimal_precision, decimal_scale
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale
 
 # Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
 _SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)

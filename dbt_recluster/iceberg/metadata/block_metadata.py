@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.metadata.manifest_entries import (
     Condition,
@@ -21,7 +20,8 @@ from dbt_recluster.iceberg.metadata.manifest_entries import (
     metrics_of,
     read_entries,
 )
-from dbt_recluster.transforms import Transform
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.transforms import Transform
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

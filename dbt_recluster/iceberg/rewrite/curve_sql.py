@@ -2,7 +2,7 @@
 
 A rank is found by a binary search among literal boundaries, one step a projection: Spark's compiler keeps such small
 steps in compiled code, where a tree of comparisons is too large a method for Java to compile. Look-ups in a table of
-the curve's states make a place of the ranks (see :mod:`dbt_recluster.curve`).
+the curve's states make a place of the ranks (see :mod:`dbt_recluster.key.curve`).
 
 Boundaries are compared with the column itself and not with its transform, as values from which the transform reaches
 them. So the place needs neither Iceberg's functions nor the session's time zone.
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.box_tree import SHARE, BoxTree
-from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.columns import base_type, quote_path
-from dbt_recluster.curve import Curve, curve_states
 from dbt_recluster.iceberg.rewrite.literals import column_starts, keys_sql
-from dbt_recluster.transforms import INTEGERS, TEXTS
+from dbt_recluster.key.box_tree import SHARE, BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField
+from dbt_recluster.key.columns import base_type, quote_path
+from dbt_recluster.key.curve import Curve, curve_states
+from dbt_recluster.key.transforms import INTEGERS, TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.box_tree import SHARE, SHARES, BoxTree
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import quote, quote_path
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.rewrite.curve_sql import with_box, with_place
 from dbt_recluster.iceberg.rewrite.file_groups import ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, deciding_columns, key_sql, keys_sql
-from dbt_recluster.transforms import Transform
+from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import quote, quote_path
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.transforms import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.cluster_key import KeyField
-from dbt_recluster.columns import base_type, decimal_precision, decimal_scale, sql_literal
-from dbt_recluster.transforms import EXACT, INTEGERS, TEXTS, TIMES, Transform, Truncate
+from dbt_recluster.key.cluster_key import KeyField
+from dbt_recluster.key.columns import base_type, decimal_precision, decimal_scale, sql_literal
+from dbt_recluster.key.transforms import EXACT, INTEGERS, TEXTS, TIMES, Transform, Truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import Any
 
-from dbt_recluster.box_tree import SHARE, BoxTree, one_box
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
@@ -32,6 +29,9 @@ from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
 from dbt_recluster.iceberg.rewrite.writing import discard_files, write_files
 from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
+from dbt_recluster.key.box_tree import SHARE, BoxTree, one_box
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.curve import Curve
 
 # With this many sampled rows, a block ends within a few percent of where it should.
 _SAMPLED_PER_BLOCK = 4000

@@ -16,9 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.box_tree import BoxTree
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
@@ -26,7 +23,10 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_json
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
-from dbt_recluster.transforms import Transform
+from dbt_recluster.key.box_tree import BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.transforms import Transform
 
 _ALL: Condition = {"type": "literal", "value": True}
 _NONE: Condition = {"type": "literal", "value": False}

@@ -11,10 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.box_tree import BoxTree, Points, cut_into_boxes
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import quote_path
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
@@ -22,6 +18,10 @@ from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow
+from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import quote_path
+from dbt_recluster.key.curve import Curve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dbt_recluster.box_tree import rows_of_one_value
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.key.box_tree import rows_of_one_value
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.scan import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.snapshots import Snapshot
-from dbt_recluster.table_names import join_parts, name_parts
+from dbt_recluster.key.columns import sql_literal
+from dbt_recluster.names import join_parts, name_parts
 
 
 def assign_files(

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import java_class
+from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from dbt_recluster.adapter.relations.schema_changes import (
     check_column_removal,
     partition_columns,
 )
-from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.columns import Columns
 
 
 def columns(**types: str) -> list[SparkColumn]:

@@ -12,7 +12,7 @@ from dbt_recluster.adapter.relations.relation_config import (
     restored_order,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.columns import Columns
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import moment, parse_moment
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.declaration import FORMAT, TABLE, WHERE, Operation, key_argument
 from dbt_recluster.operations.runner import OPERATIONS, operation_named
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.dbt_run import clustering_turned_off
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead, parse_bytes
-from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.operations.model_options import (
     CONFIGS,
     MODEL_OPTIONS,

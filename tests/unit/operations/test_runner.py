@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, metrics_path, record_metrics, run_operation

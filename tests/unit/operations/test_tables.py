@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.declaration import TABLE
 from dbt_recluster.operations.tables import MAINTAINED, Eligible, Target, choose
-from dbt_recluster.table_names import NameResolution
 
 
 def node(

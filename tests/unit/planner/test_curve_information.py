@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from curve_tables import bounds_of, curve_over, cut_at_once, rows_of, table_of
 
-from dbt_recluster.curve import Curve
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import curve_information
 from dbt_recluster.planner.curves import CurveBlocks
 

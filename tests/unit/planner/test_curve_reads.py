@@ -7,7 +7,7 @@ from curve_tables import bounds_of, cut_at_once
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import Curve
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Reads
 from dbt_recluster.planner.curve_information import curve_read_costs
 from dbt_recluster.planner.curves import CurveBlocks

@@ -12,7 +12,7 @@ from curve_tables import arrow, curve_over, rows_of, table_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
+from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.curves import Boxes, CurveBlocks, curve_of_bounds
 
 BITS = 3

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.costs.replay import DAYS, Week
+from dbt_recluster.advice.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.information import daily_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -25,8 +24,9 @@ from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
     Blocks,
     Plan,

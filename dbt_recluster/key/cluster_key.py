@@ -9,9 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, split_at_commas, unquote
 from dbt_recluster.exceptions import ClusterKeyError, KeyTypeError
-from dbt_recluster.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
+from dbt_recluster.key.columns import (
+    Columns,
+    base_type,
+    quote_if_needed,
+    quote_path,
+    split_at_commas,
+    unquote,
+)
+from dbt_recluster.key.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
 MOST_CURVE_COLUMNS = 4

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.columns import base_type, decimal_scale
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.key.columns import base_type, decimal_scale
 
 INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
 TIMES = ("timestamp", "timestamp_ntz")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt_recluster.columns import quote_if_needed, unquote
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.key.columns import quote_if_needed, unquote
 
 _PART = r"`(?:[^`]|``)+`|\w+"
 _NAME = re.compile(rf"\s*(?:{_PART})\s*(?:\.\s*(?:{_PART})\s*)*")

@@ -13,17 +13,17 @@ from itertools import chain, combinations, islice, permutations
 
 import numpy as np
 
-from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, recorded_depth
-from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel, recorded_depth
+from dbt_recluster.advice.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
-from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.predicates import Ranges
 from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField
+from dbt_recluster.key.curve import Curve
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.curve import Curve, FloatArray, IntArray
+from dbt_recluster.key.curve import Curve, FloatArray, IntArray
 
 # Cuts move to borders of values, so blocks are planned to be this full.
 _FILL = 0.92
