@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dbt_recluster.key.cluster_key import ALLOWED
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import Option
+from dbt_recluster.key.cluster_key import ALLOWED
 from dbt_recluster.operations.model_options import CONFIGS, META, MODEL_OPTIONS
 from dbt_recluster.planner import STRATEGIES
 
