@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,9 @@ models:
         assert mistakes(good.replace(right, wrong)), wrong
     assert mistakes("models: [{name: m, meta: {recluster: {recluster_depth: 2}}}]")
     assert mistakes("models: {p: {+recluster_strategy: best}}") == [["models", "p", "+recluster_strategy"]]
+
+
+def test_the_package_names_the_pythons_that_ci_runs() -> None:
+    ci = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    named = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
+    assert named == ci["jobs"]["test"]["strategy"]["matrix"]["python"]
