@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import recluster_schema
 import yaml
 from figures_reference import entries, figures, markdown, sections, table
 
@@ -34,6 +35,7 @@ def main() -> None:
         REFERENCE / "figures.md": f"{_NOTE}\n{figures()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
+        REFERENCE / "recluster.schema.json": recluster_schema.schema(),
         ROOT / "macros" / "operations" / "operations.sql": macros(),
         ROOT / "macros" / "operations" / "operations.yml": macros_documentation(),
         ROOT / "macros" / "tests" / "well_clustered.yml": generic_test(),
@@ -97,7 +99,7 @@ def configs() -> str:
                     ("var", f"`{dbt_run.BUDGET_VAR}`", _BUDGET),
                 ],
             ),
-            "",
+            recluster_schema.IN_EDITORS,
         )
     )
 
