@@ -28,11 +28,10 @@ Names that are not ours and values in Jinja are not checked.
 _ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
 _SHARE = {**_ABOVE_ZERO, "maximum": 1}
 _TEXT = {"type": "string", "minLength": 1}
-_UNITS = "|".join("".join(f"[{c}{c.upper()}]" for c in unit) for unit in values._UNITS if unit)
 
 
 def _count(least: int) -> dict[str, Any]:
-    return {"type": "integer", "minimum": least, "maximum": values.MAX_BLOCK_ROWS}
+    return {"type": "integer", "minimum": least}
 
 
 def _mapping(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -47,7 +46,7 @@ _AFTER = {f.name: _SHARE if f.name == "share" else _ABOVE_ZERO for f in fields(v
 _LIMITS = {f.name: _ABOVE_ZERO for f in fields(values.When) if f.name != "query"}
 _WHEN = {**_LIMITS, "query": _TEXT, "skipped": _SHARE, "ratio": {**_ABOVE_ZERO, "maximum": 100}}
 _READ = _mapping(
-    {"where": _TEXT, "query": _TEXT, "weight": {**_ABOVE_ZERO, "maximum": values._GREATEST_WEIGHT}},
+    {"where": _TEXT, "query": _TEXT, "weight": _ABOVE_ZERO},
     oneOf=[{"required": ["where"]}, {"required": ["query"]}],
 )
 _OF_PARSER: dict[Any, dict[str, Any]] = {
