@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,10 +40,17 @@ MAX_ATTEMPTS = 5
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
-# Returns the figures for the snapshots' summaries, given the groups to be committed.
-Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Returns what to set with the commit, given the ids of the new snapshots and the table as they leave it.
-Properties = Callable[[Sequence[int], "IcebergTable"], Changes]
+
+class RoundRecord:
+    """What the commit of a round records besides its blocks: nothing, unless it is overridden."""
+
+    def summary(self, _groups: Sequence[RewrittenGroup]) -> Mapping[str, str]:
+        """Return the summary of the snapshots if these groups are committed."""
+        return {}
+
+    def properties(self, _snapshots: Sequence[int], _after: IcebergTable) -> Changes:
+        """Return the properties to set with these snapshots, given the table as they leave it."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class RoundCommit:
     Attributes:
         snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
         groups: What the round has written.
-        properties: Further properties to set with the commit.
+        record: What to record with the commit.
         change: What else to change of the table with the commit.
     """
 
@@ -90,8 +97,7 @@ class RoundCommit:
     snapshot_id: int
     groups: Sequence[RewrittenGroup]
     level_changes: LevelChanges
-    summary: Summary
-    properties: Properties = lambda *_: {}
+    record: RoundRecord = field(default_factory=RoundRecord)
     change: TableChange = field(default_factory=TableChange)
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
@@ -204,7 +210,7 @@ class RoundCommit:
             transaction.set_properties(
                 self.level_changes.properties(transaction.table, levels, all_replaced=all_replaced)
             )
-            transaction.set_properties(self.properties(list(added), transaction.table))
+            transaction.set_properties(self.record.properties(list(added), transaction.table))
         except BaseException:
             transaction.clean_up()
             raise
@@ -212,7 +218,7 @@ class RoundCommit:
 
     def _rewrite(self, transaction: Transaction) -> dict[int, list[RewrittenGroup]]:
         """Replace the files of each run; return the runs by the ids of their snapshots."""
-        summary = self.summary(self._remaining)
+        summary = self.record.summary(self._remaining)
         added = {}
         by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
