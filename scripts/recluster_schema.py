@@ -57,8 +57,8 @@ _OF_PARSER: dict[Any, dict[str, Any]] = {
     values.parse_row_count: _count(1),
     values.parse_bytes: {
         "anyOf": [
-            {"type": "integer", "minimum": 1, "maximum": 2**62},
-            {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({_UNITS})?\s*$"},
+            {"type": "integer", "minimum": 1},
+            {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])?\s*$"},
         ]
     },
     values.parse_predicate: _TEXT,

@@ -20,6 +20,7 @@ from dbt_recluster.exceptions import (
     OptionError,
     PredicateError,
 )
+from dbt_recluster.iceberg import iceberg_table
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
@@ -28,6 +29,19 @@ from dbt_recluster.planner import STRATEGIES
 
 def snapshot(spark: Any, name: str) -> Any:
     return IcebergTable.load(spark, name).snapshot_id
+
+
+def test_properties_are_read_once_after_each_change(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, reads = IcebergTable.load(spark, make_table(spark, schema, files=1)), []
+    read = iceberg_table.java_map
+    monkeypatch.setattr(iceberg_table, "java_map", lambda *of: reads.append(of) or read(*of))
+    assert "a" not in table.properties
+    assert "a" not in table.properties
+    assert len(reads) == 1
+    table.set_property("a", "1")
+    assert table.properties["a"] == "1"
 
 
 def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:

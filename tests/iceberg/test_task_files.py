@@ -75,7 +75,7 @@ def test_all_files_are_deleted(
             MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"
         ),
     ):
-        recluster(spark, name, "k", depth=1, block_rows=400)
+        recluster(spark, name, "k", depth=1, block_rows=100)  # every partition has several blocks
     assert len(seen) > 1
     assert files_on_disk(spark, name) == on_disk
     assert checksum(spark, name) == before
