@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dbt_recluster.exceptions import EventLogError
 from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType
 
@@ -85,12 +85,10 @@ class EventLogs:
         self.namesakes: set[str] = set()
         hadoop = jvm(spark).org.apache.hadoop
         self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
-        try:
+        with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
             path = hadoop.fs.Path(directory)
             self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
             self._entries = list(self._files.listStatus(path))
-        except Exception as e:
-            raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of the table by queries that began at ``since`` or later."""
