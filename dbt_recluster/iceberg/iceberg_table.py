@@ -56,7 +56,7 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
     return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
