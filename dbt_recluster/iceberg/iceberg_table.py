@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,8 +38,8 @@ from dbt_recluster.iceberg.snapshots import (
     read_snapshots,
     whole_number,
 )
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
-from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,6 +73,7 @@ class IcebergTable:
     identifier: str
     java: Any
     branch: str | None = None
+    _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def load(cls, spark: SparkSession, name: str) -> IcebergTable:
@@ -99,6 +100,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
+        self.forget_properties()
 
     @property
     def schema_id(self) -> int:
@@ -191,8 +193,15 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
-        return java_map(self.spark, self.java.properties())
+        """The table's properties, read once after each refresh and change."""
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = java_map(self.spark, self.java.properties())
+        return dict(properties)
+
+    def forget_properties(self) -> None:
+        """Read the properties again when they are next asked for."""
+        self._properties = None
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
@@ -215,6 +224,7 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Commit a transaction of a recluster."""
         transaction.commitTransaction()
+        self.forget_properties()
 
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
@@ -318,6 +328,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
+        table.forget_properties()
         changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
@@ -348,6 +359,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
+        self.table.forget_properties()
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not committed."""
@@ -358,9 +370,9 @@ def leaf_fields(
     struct: Mapping[str, Any], prefix: str = "", above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any, int, tuple[int, ...]]]:
     """Yield the path, type, id and places of each leaf of a schema's JSON: a field that is not a struct."""
-    for place, field in enumerate(struct["fields"]):
-        path, kind, places = f"{prefix}{field['name']}", field["type"], (*above, place)
+    for place, column in enumerate(struct["fields"]):
+        path, kind, places = f"{prefix}{column['name']}", column["type"], (*above, place)
         if isinstance(kind, dict) and kind["type"] == "struct":
             yield from leaf_fields(kind, f"{path}.", places)
         else:
-            yield path, kind, field["id"], places
+            yield path, kind, column["id"], places

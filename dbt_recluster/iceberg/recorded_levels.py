@@ -16,7 +16,6 @@ lost level makes its blocks level 0, which costs work and never rows.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
-# Characters of the property; a Hive metastore may hold 4,000.
-LONGEST = 3_900
 # Python's digits to the base of 26, and ours.
 _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
 # Characters of the digest of a key.
@@ -80,19 +77,21 @@ class RecordedLevels:
             snapshot, level = whole_number(name.removeprefix(_EARLIER)), whole_number(value)
             if name.startswith(_EARLIER) and snapshot is not None and level is not None:
                 levels[snapshot] = level
-        try:
-            recorded = json.loads(properties.get(table_properties.LEVELS, "{}"))
-            packed: dict[int, int] = {}
-            for level, differences in recorded["levels"].items():
-                packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
-            last_old, mean_old = map(int, recorded["old"])
-            numbers = (*packed, *packed.values(), last_old, mean_old)
-            curve = str(recorded.get("curve", ""))[:_DIGEST]
-            if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
-                return cls(packed if curve else levels | packed, last_old, mean_old, curve)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            pass
-        return cls(levels)
+        recorded = table_properties.LEVELS.load(properties.get(table_properties.LEVELS), cls._of_json)
+        if recorded is None:
+            return cls(levels)
+        return recorded if recorded.curve else replace(recorded, by_number=levels | dict(recorded.by_number))
+
+    @classmethod
+    def _of_json(cls, recorded: Mapping[str, Any]) -> RecordedLevels:
+        packed: dict[int, int] = {}
+        for level, differences in recorded["levels"].items():
+            packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
+        last_old, mean_old = map(int, recorded["old"])
+        numbers = (*packed, *packed.values(), last_old, mean_old)
+        if min(numbers) < 0 or max(numbers) > GREATEST_LONG:
+            raise ValueError(recorded)
+        return cls(packed, last_old, mean_old, str(recorded.get("curve", ""))[:_DIGEST])
 
     def look_up(self, number: IntArray) -> IntArray:
         """Return the level of snapshots, -1 if unknown: int64 (n,)."""
@@ -102,7 +101,7 @@ class RecordedLevels:
         return np.array([levels.get(n, -1) for n in numbers.tolist()], dtype=np.int64)[place]
 
     def packed(self) -> str:
-        """Return the text of the property, which is at most `LONGEST` characters long."""
+        """Return a text that records this, or as much as fits."""
         by_level: dict[int, list[int]] = {}
         for number, level in sorted(self.by_number.items()):
             by_level.setdefault(level, [0]).append(number)
@@ -112,8 +111,8 @@ class RecordedLevels:
         }
         curve = {"curve": self.curve} if self.curve else {}
         recorded = {**curve, "old": [self.last_old, self.mean_old], "levels": differences}
-        text = json.dumps(recorded, separators=(",", ":"))
-        return text if len(text) <= LONGEST else self._with_more_old().packed()
+        text = table_properties.LEVELS.dump(recorded)
+        return text if len(text) <= table_properties.LEVELS.longest else self._with_more_old().packed()
 
     def _with_more_old(self) -> RecordedLevels:
         numbers = sorted(self.by_number)

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     CommitFailedError,
     ConcurrentChangeError,
     UnsupportedTableError,
 )
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
 from dbt_recluster.iceberg.session.java_errors import raise_as
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
-from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
