@@ -12,11 +12,12 @@ from datetime import datetime, timedelta, timezone
 
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
-from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
+from dbt_recluster.exceptions import MaintenanceError, OptionError
 from dbt_recluster.iceberg.actions import IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.java_errors import raise_as
 
 # Iceberg's default: a writer's files belong to no snapshot until it commits.
 _ORPHAN_AGE = timedelta(days=3)
@@ -315,10 +316,8 @@ class TableMaintenance:
     @contextmanager
     def _step(self, name: str) -> Iterator[str]:
         """Let Ctrl-C end a step; name the step in a MaintenanceError if Spark or Iceberg fails."""
-        try:
-            with Interruptible(self._table.spark):
-                yield name
-        except ReclusterError:
-            raise
-        except Exception as e:
-            raise MaintenanceError(f"{name} of {self._table.name} failed: {self._table.explain(e)}") from e
+        failure = raise_as(
+            MaintenanceError, f"{name} of {self._table.name} failed", explain=self._table.explain
+        )
+        with failure, Interruptible(self._table.spark):
+            yield name

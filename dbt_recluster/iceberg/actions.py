@@ -1,4 +1,4 @@
-"""Iceberg's own actions that keep a table's files and metadata small, and what they would do."""
+"""Iceberg's maintenance actions on a table, and dry runs of them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.session.java_errors import is_caused_by, short_message
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.key.columns import quote
 from dbt_recluster.names import Parts, join_parts, name_parts
@@ -45,12 +45,10 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
     if not has_catalog(spark, catalog):
         raise CatalogNotFoundError(no_catalog(catalog))
     plugin = _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(catalog))
-    try:
+    with raise_as(CatalogError, f"the tables of catalog {catalog} cannot be listed"):
         namespaces = list(_namespaces(spark, plugin, ()))
         tables = [table for namespace in namespaces for table in _tables(spark, catalog, plugin, namespace)]
         return list(dict.fromkeys([*_root_tables(spark, catalog, plugin, namespaces), *tables]))
-    except Exception as e:
-        raise CatalogError(f"the tables of catalog {catalog} cannot be listed: {short_message(e)}") from e
 
 
 def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
@@ -71,13 +69,9 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
     resolved = resolve(spark, (*parts, "t"))
     plugin, namespace = resolved.catalog(), tuple(resolved.identifier().namespace())
     catalog = str(plugin.name())
-    try:
+    with raise_as(CatalogError, f"the tables of {name} cannot be listed"):
         if plugin.namespaceExists(_java_strings(spark, namespace)):
             return _tables(spark, catalog, _check_is_iceberg(spark, plugin), namespace)
-    except CatalogNotFoundError:
-        raise
-    except Exception as e:
-        raise CatalogError(f"the tables of {name} cannot be listed: {short_message(e)}") from e
     text = f"there is no namespace {join_parts(namespace)} in catalog {catalog}"
     if len(parts) > 1 and namespace == parts:
         text = f"{no_catalog(parts[0])}; and {text}, the current one"
@@ -121,10 +115,8 @@ def resolve(spark: SparkSession, parts: Parts) -> Any:
 
 def has_catalog(spark: SparkSession, name: str) -> bool:
     """Whether Spark has a catalog of this name; a CatalogError if it does not start."""
-    try:
+    with raise_as(CatalogError, f"catalog {name} does not start"):
         return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
-    except Exception as e:
-        raise CatalogError(f"catalog {name} does not start: {short_message(e)}") from e
 
 
 def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.session.jvm import java_array, jvm
 
 if TYPE_CHECKING:
@@ -35,12 +35,10 @@ class EventLogFiles:
         self._spark, self.count = spark, 0
         self.faults: list[str] = []
         self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
-        try:
+        with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
             path = jvm(spark).org.apache.hadoop.fs.Path(directory)
             self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
             self._entries = list(self._files.listStatus(path))
-        except Exception as e:
-            raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def paths(self, since: datetime) -> Iterator[Any]:
         """Yield the Java paths of the files that may hold queries since a time."""

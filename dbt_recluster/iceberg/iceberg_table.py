@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,12 @@ from dbt_recluster.exceptions import (
     CommitFailedError,
     NotAnIcebergTableError,
     OptionError,
-    ReclusterError,
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -57,7 +56,7 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
     return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
@@ -300,12 +299,8 @@ class IcebergTable:
             sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
         return pa.table([decoded_text(column) for column in sampled.columns], sampled.column_names)
 
-    @contextmanager
-    def _as_unsupported(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as e:
-            raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {self.explain(e)}") from e
+    def _as_unsupported(self) -> AbstractContextManager[None]:
+        return raise_as(UnsupportedTableError, f"{self.name} cannot be read by Spark", explain=self.explain)
 
     def explain(self, error: BaseException) -> str:
         """Return an error's message, with the name of the property whose value Java cannot parse as a number."""
@@ -341,17 +336,13 @@ class Transaction:
     @contextmanager
     def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
         """Begin a transaction, and commit the changes that the block adds to it."""
-        try:
-            with table_lock(table.lock_name):
-                table.refresh()
-                transaction = cls.begin(table)
-                yield transaction
-                transaction.java.commitTransaction()
-                table.refresh()
-        except ReclusterError:
-            raise
-        except Exception as e:
-            raise CommitFailedError(f"{table.name} could not be changed: {table.explain(e)}") from e
+        failure = raise_as(CommitFailedError, f"{table.name} could not be changed", explain=table.explain)
+        with failure, table_lock(table.lock_name):
+            table.refresh()
+            transaction = cls.begin(table)
+            yield transaction
+            transaction.java.commitTransaction()
+            table.refresh()
 
     def set_properties(self, changes: Changes) -> None:
         """Set properties, and remove those that are None.

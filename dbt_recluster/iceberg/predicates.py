@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.value_types import ValueType, as_json, value_types
@@ -82,11 +82,9 @@ class Predicate:
 
         expressions = table.iceberg.expressions
         without_not = expressions.Expressions.rewriteNot(self.expression)
-        try:
+        with raise_as(PredicateError, f"{self.text!r:.60} is not about {table.name}"):
             bound = expressions.Binder.bind(table.java.schema().asStruct(), without_not, table.case_sensitive)
             text = str(expressions.ExpressionParser.toJson(bound))
-        except Exception as e:
-            raise PredicateError(f"{self.text!r:.60} is not about {table.name}: {short_message(e)}") from e
         try:
             return json.loads(text, object_hook=spelled)
         except RecursionError:
@@ -120,11 +118,9 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
     Spark's optimizer expands views, folds constants and `current_date`, and infers filters from joins. If it cannot
     plan the query, or Iceberg does not give the filters, that is a PredicateError.
     """
-    from py4j.protocol import Py4JError
-
     as_list = jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList
     plan = _planned(table, query).optimizedPlan()
-    try:
+    with raise_as(PredicateError, "this version of Iceberg does not give the filters of a query"):
         parts = [plan, *java_items(as_list(plan.subqueriesAll()))]
         leaves = [leaf for part in parts for leaf in java_items(as_list(part.collectLeaves()))]
         return [
@@ -132,20 +128,14 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
             for leaf in leaves
             if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
         ]
-    except Py4JError as e:
-        raise PredicateError(
-            f"this version of Iceberg does not give the filters of a query: {short_message(e)}"
-        ) from e
 
 
 def run_query(table: IcebergTable, query: str) -> float:
     """Run a query, drop its rows and return the seconds it took; a PredicateError if it fails."""
     execution = _planned(table, query)
     started = time.monotonic()
-    try:
+    with raise_as(PredicateError, "the query cannot be run"):
         execution.toRdd().count()
-    except Exception as e:
-        raise PredicateError(f"the query cannot be run: {short_message(e)}") from e
     return time.monotonic() - started
 
 
@@ -173,13 +163,11 @@ def _planned(table: IcebergTable, query: str) -> Any:
     root = jvm(spark).org.apache.spark.sql
     state = spark._jsparkSession.sessionState()
     beginning = f"It begins {' '.join(query.split())[:60]!r}"
-    try:
+    with raise_as(PredicateError, "a query cannot be planned", advice=beginning):
         plan = state.sqlParser().parsePlan(query)
         execution = state.executePlan(plan, root.execution.CommandExecutionMode.SKIP())
         is_command = execution.analyzed().containsPattern(root.catalyst.trees.TreePattern.COMMAND())
         execution.optimizedPlan()
-    except Exception as e:
-        raise PredicateError(f"a query cannot be planned: {short_message(e).rstrip('.')}. {beginning}") from e
     if is_command:
         raise PredicateError(f"a command is no query. {beginning}")
     return execution

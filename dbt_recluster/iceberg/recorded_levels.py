@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -175,8 +176,10 @@ class LevelChanges:
             added: The level of each snapshot of the commit, by id.
             all_replaced: Whether the commit replaces all block sets.
         """
-        properties = table.properties
-        curve, now = _curve_of_table(table), RecordedLevels.of(properties)
+        properties, key = table.properties, None
+        with suppress(ClusterKeyError):  # a sort order that is no cluster key
+            key = table_cluster_key(table)
+        curve, now = _curve_digest(table, key) if key else "", RecordedLevels.of(properties)
         if now.curve != curve:
             now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
@@ -282,14 +285,6 @@ def _of_blocks(
         of_ids = RecordedLevels(recorded.by_number).look_up(blocks.added_by)
         level = np.where(blocks.sequence > 0, level, of_ids)
     return number, np.where(blocks.sort_order_id == order, level, -1)
-
-
-def _curve_of_table(table: IcebergTable) -> str:
-    try:
-        key = table_cluster_key(table)
-    except ClusterKeyError:
-        key = None
-    return "" if key is None else _curve_digest(table, key)
 
 
 def _curve_digest(table: IcebergTable, key: ClusterKey) -> str:

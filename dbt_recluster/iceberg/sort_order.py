@@ -19,11 +19,11 @@ from dbt_recluster.exceptions import (
     ClusterKeyError,
     CommitFailedError,
     ConcurrentChangeError,
-    ReclusterError,
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
@@ -88,14 +88,9 @@ class TableChange:
         if is_sorted and not self._missing(table):
             return table
         transaction = Transaction.begin(table)
-        try:
+        what, advice = f"Iceberg cannot change {table.name}", "Nothing was changed; check its properties."
+        with raise_as(UnsupportedTableError, what, advice=advice, explain=table.explain):
             self.add_to(transaction)
-        except ReclusterError:
-            raise
-        except Exception as e:
-            raise UnsupportedTableError(
-                f"Iceberg cannot change {table.name}: {table.explain(e)}. Nothing was changed; check its properties."
-            ) from e
         return transaction.table
 
     def commit(self, table: IcebergTable) -> None:

@@ -25,8 +25,6 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 # 2**10 parts of each column: of 1,024 blocks, 2**8 open as few, 2**6 a fifth more (docs/design/curves.md).
 BITS = 10
-# Places are int64, and planning doubles them.
-_MOST_BITS = 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +159,9 @@ def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
 
     Args:
         coordinates: For each of one to four dimensions, int64 (n,), from 0 to below 2**bits.
-        bits: Bits of each coordinate, at most 62 in all dimensions together.
+        bits: Bits of each coordinate, at most 62 in all dimensions, since planning doubles the places.
     """
-    states = _states(len(coordinates), bits)
+    states = curve_states(len(coordinates))
     place = np.zeros(len(coordinates[0]), np.int64)
     state = np.zeros_like(place)
     for level in reversed(range(bits)):
@@ -175,7 +173,7 @@ def hilbert_range(
     lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int
 ) -> tuple[IntArray, IntArray]:
     """The least and greatest places on the curve of n closed boxes, given by their corners: int64 (n,) each."""
-    states = _states(len(lower), bits)
+    states = curve_states(len(lower))
     least, greatest = (_extreme(lower, upper, bits, states, choice) for choice in (states.first, states.last))
     return least, greatest
 
@@ -206,14 +204,6 @@ def _parts(coordinates: Sequence[IntArray], level: int) -> IntArray:
     for dimension, column in enumerate(coordinates[1:], 1):
         part |= ((column >> level) & 1) << dimension
     return part
-
-
-def _states(dimensions: int, bits: int) -> CurveStates:
-    if not 1 <= dimensions <= 4:
-        raise ValueError(f"a curve has one to 4 dimensions, not {dimensions}")
-    if bits < 1 or dimensions * bits > _MOST_BITS:
-        raise ValueError(f"{dimensions} dimensions of {bits} bits: there must be 1 to {_MOST_BITS} in all")
-    return curve_states(dimensions)
 
 
 @cache

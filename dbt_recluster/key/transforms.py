@@ -122,14 +122,12 @@ class Span(Transform):
     """A unit of time, as the number of units since 1970.
 
     Attributes:
-        unit: The unit of ``date_trunc``.
-        units: Other names of it.
+        units: Further names of the unit for ``date_trunc``.
         parts: Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
         numpy_type: NumPy's type of the unit.
     """
 
     types: ClassVar[Sequence[str]] = ("date", *TIMES)
-    unit: ClassVar[str]
     units: ClassVar[Sequence[str]] = ()
     parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
     numpy_type: ClassVar[str] = "datetime64[D]"
@@ -137,15 +135,15 @@ class Span(Transform):
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
         if call.function in ("date_trunc", "trunc"):
-            return cls() if len(call.others) == 1 and call.others[0] in (cls.unit, *cls.units) else None
-        if call.function == cls.unit and not call.others:
+            return cls() if len(call.others) == 1 and call.others[0] in (cls.name, *cls.units) else None
+        if call.function == cls.name and not call.others:
             raise ClusterKeyError(
-                f"{call} is a part of the time that starts over, not an order of rows; write {cls.unit}s({call.column})"
+                f"{call} is a part of the time that starts over, not an order of rows; write {cls.name}s({call.column})"
             )
-        return cls() if call.function == f"{cls.unit}s" and not call.others else None
+        return cls() if call.function == f"{cls.name}s" and not call.others else None
 
     def text(self, column: str) -> str:
-        return f"{self.unit}s({column})"
+        return f"{self.name}s({column})"
 
     def order_by(self, column: str, spark_type: str) -> str:
         return ", ".join(part.format(column) for part in self.parts)
@@ -179,7 +177,6 @@ class Hour(Span):
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
     types = TIMES
-    unit = "hour"
     parts = (*Span.parts, "hour({})")
     numpy_type = "datetime64[h]"
 
@@ -200,7 +197,6 @@ class Day(Span):
 
     name = "day"
     written = ("days(ts)", "date_trunc('day', ts)", "to_date(ts)", "cast(ts as date)")
-    unit = "day"
     units = ("dd",)
 
     @classmethod
@@ -212,8 +208,8 @@ class Day(Span):
 class Week(Span):
     """Weeks, which raise an error: Iceberg has no such transform."""
 
+    name = "week"
     written = ()
-    unit = "week"
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
@@ -230,7 +226,6 @@ class Month(Span):
 
     name = "month"
     written = ("months(ts)", "date_trunc('month', ts)")
-    unit = "month"
     units = ("mon", "mm")
     parts = ("year({})", "month({})")
     numpy_type = "datetime64[M]"
@@ -241,7 +236,6 @@ class Year(Span):
 
     name = "year"
     written = ("years(ts)", "date_trunc('year', ts)")
-    unit = "year"
     units = ("yyyy", "yy")
     parts = ("year({})",)
     numpy_type = "datetime64[Y]"

@@ -71,9 +71,3 @@ def test_arguments_are_left_alone() -> None:
 
 def test_states_are_few() -> None:
     assert [len(curve_states(dimensions).place) for dimensions in (1, 2, 3, 4)] == [1, 4, 12, 32]
-
-
-@pytest.mark.parametrize(("dimensions", "bits"), [(0, 10), (5, 10), (2, 0), (4, 16)])
-def test_what_does_not_fit_is_refused(dimensions: int, bits: int) -> None:
-    with pytest.raises(ValueError, match="dimensions"):
-        hilbert_index([np.zeros(1, np.int64)] * dimensions, bits)

@@ -151,6 +151,8 @@ def _read(
     path = entries["data_file.file_path"]
     spec_id, rows = _numbers(entries, "data_file.spec_id"), _numbers(entries, "data_file.record_count")
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
+    codes = codes_of(path)
+    repeated: BoolArray = np.bincount(codes)[codes] > 1
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=path,
@@ -164,7 +166,7 @@ def _read(
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
-        repeated=_repeated(path),
+        repeated=repeated if repeated.any() else None,
     )
 
 
@@ -255,12 +257,6 @@ def _empty(key: ClusterKey) -> BlockMetadata:
 def _numbers(entries: Mapping[str, pa.Array], name: str, missing: int = 0) -> IntArray:
     """Return numbers, or ``missing`` for null: int64 (n,)."""
     return np.asarray(pc.fill_null(entries[name], missing), dtype=np.int64)
-
-
-def _repeated(paths: pa.Array) -> BoolArray | None:
-    codes = codes_of(paths)
-    repeated: BoolArray = np.bincount(codes)[codes] > 1
-    return repeated if repeated.any() else None
 
 
 def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:

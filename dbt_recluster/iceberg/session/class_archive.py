@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What is on the class path besides Spark's jars and the setting.
+# Variables that add to the class path.
 _PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 # The suffix of an archive that is being made, or cannot be made. While it is there, nobody else begins.
 _PART = ".part"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dbt_recluster.exceptions import ReclusterError
@@ -62,6 +62,24 @@ def short_message(error: BaseException) -> str:
     if is_fault(error):
         return f"this is a fault of dbt-recluster, please report it: {type(error).__name__}: {text}"
     return text
+
+
+@contextmanager
+def raise_as(
+    kind: type[ReclusterError],
+    what: str,
+    *,
+    advice: str = "",
+    explain: Callable[[BaseException], str] = short_message,
+) -> Iterator[None]:
+    """Raise an error of Spark or Iceberg in the block as ``kind``: what failed, the error's message, and advice."""
+    try:
+        yield
+    except ReclusterError:
+        raise
+    except Exception as e:
+        message = explain(e)
+        raise kind(f"{what}: {message.rstrip('.')}. {advice}" if advice else f"{what}: {message}") from e
 
 
 def readable_message(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What Spark is started with where the user says nothing: its Java, memory and log, Iceberg's jar and extensions."""
+"""Defaults for starting Spark: its Java, memory and log, Iceberg's jar and extensions."""
 
 from __future__ import annotations
 

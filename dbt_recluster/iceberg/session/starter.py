@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
+from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.session.jvm import activate, is_stopped
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
@@ -109,14 +109,10 @@ def start_spark(
             start, has an unsupported version, or runs already and cannot read the properties file.
     """
     is_running()
-    try:
+    with raise_as(SparkEnvironmentError, "Spark does not start"):
         spark = _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
         check_version(spark)
         return spark
-    except ReclusterError:
-        raise
-    except Exception as e:
-        raise SparkEnvironmentError(f"Spark does not start: {short_message(e)}") from e
 
 
 def _start_jvm(
