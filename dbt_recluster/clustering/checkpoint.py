@@ -66,7 +66,7 @@ class Checkpoint:
         return next((changed for changed in changes if changed is not None), None)
 
     def is_of(self, snapshot_id: int) -> bool:
-        """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
+        """Whether a snapshot is of the commit that recorded the checkpoint, and on top of the planned one."""
         if self.where is not None or (recorded := self._recorded()) is None:
             return False
         planned, committed, _ = recorded

@@ -23,7 +23,7 @@ from dbt_recluster.key.curve import Curve
 
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
-# Blocks of loads beyond which loads are not told apart, as at the first clustering of a table.
+# With more blocks, the whole table is sampled, as at its first clustering.
 _MOST_BLOCKS = 1_000
 
 

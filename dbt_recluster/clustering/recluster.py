@@ -57,8 +57,8 @@ class Recluster:
         self._rewrites: list[history.ForeignRewrite] = []
         self._where: Predicate | None = None
         self._conflicts_in_a_row = 0
-        # The snapshots whose blocks later rounds plan: those that the first committed round knew, and those of rounds.
-        # Otherwise `final` would not end beside a writer who is as fast.
+        # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
+        # Otherwise `final` would not end beside a fast writer.
         self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
@@ -169,12 +169,12 @@ class Recluster:
 
     @property
     def _change_of_merge(self) -> sort_order.TableChange:
-        """What a merge changes of the table: boundaries of the curve, too."""
+        """The change to commit with a merge: with the boundaries of the curve."""
         return replace(self._change, properties={**self._change.properties, **self._boundaries})
 
     @property
     def _change_alone(self) -> sort_order.TableChange:
-        """The same without a merge: boundaries only if the table records none, or each call would change them."""
+        """The change to commit without a merge: with boundaries only if the table records none."""
         table, key = self._table.iceberg, self._table.key
         is_recorded = not key.curve or recorded_curve(table.properties, key, table.field_ids) is not None
         return self._change if is_recorded else self._change_of_merge
@@ -281,7 +281,7 @@ def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
 
 
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:
-    """Add to an error what is lost with the result: rounds that are committed, and files that are left behind."""
+    """Add the committed rounds and the orphans of a result to the error that takes its place."""
     notes = [str(error).removesuffix(".")]
     if count := len(result.rounds):
         notes.append(

@@ -123,5 +123,5 @@ class Rest:
 
 
 def _checksum(paths: Iterable[str]) -> int:
-    """Return the sum of the checksums of paths, to which a merge adds those of its own files."""
+    """Return the sum of the checksums of paths, which a merge updates by its own files."""
     return sum(zlib.crc32(path.encode()) for path in paths)

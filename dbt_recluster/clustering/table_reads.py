@@ -277,7 +277,7 @@ class TableReads:
 
     @cached_property
     def column_ranges(self) -> Ranges:
-        """What predicates and queries ask of the table's columns."""
+        """The ranges of columns that predicates and queries restrict."""
         return Ranges(self._iceberg, self._columns())
 
     def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
