@@ -12,8 +12,9 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
 or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by; None
-is the table's sort order. ``depth``, ``strategy`` and ``block_rows`` are options, see :class:`ReclusterOptions`; None
-stands for the one that the table records (``recluster.option.<name>``), or else for the default.
+is the table's sort order. ``final``, ``where``, ``max_bytes``, ``depth``, ``strategy``, ``max_merge_blocks`` and
+``block_rows`` are options of :class:`ReclusterOptions`; None takes the option that the table records
+(``recluster.option.<name>``), or the default.
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -122,7 +123,6 @@ def recluster(
 
     Args:
         cluster_by: The cluster key, which becomes the table's sort order.
-        final, where, max_bytes, depth, strategy, max_merge_blocks, block_rows: See :class:`ReclusterOptions`.
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from

@@ -55,7 +55,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
         columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
         weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
     weight = np.concatenate(weights)
-    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], [weight] * len(columns))
+    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
     ids = table.iceberg.field_ids
     properties = curve_boundaries.as_properties(key, drawn, ids)
     table.drawn_curve = curve_boundaries.recorded_curve(properties, key, ids) or drawn

@@ -200,7 +200,7 @@ class TableMaintenance:
                     "knows which files are its own"
                 )
             before = older_than or self._now - _ORPHAN_AGE
-            files = tuple(sorted(self._actions.unknown_files(own, before)))
+            files = tuple(sorted(self._actions.orphan_files(own, before)))
             if files:
                 files = tuple(self._unused(own, files, force))
             stop_if_interrupted()
@@ -279,10 +279,7 @@ class TableMaintenance:
                 "not known whose the files there are"
             )
         listed = self._catalog.uuids(self._table)
-        # Another table's metadata may be younger than its orphans.
-        if not force and (
-            foreign := self._actions.foreign_metadata(self._actions.unknown_files(own, self._now), listed)
-        ):
+        if not force and (foreign := self._actions.foreign_metadata(files, listed)):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
