@@ -100,6 +100,8 @@ class Rest:
     @cached_property
     def _of_partition(self) -> dict[int, tuple[float, int]]:
         """The depth and the first commit of each recorded partition, by its code."""
+        if not self._recorded:  # spares the checksums
+            return {}
         names = enumerate(map(str, self._checksums.tolist()))
         return {number: self._recorded[name] for number, name in names if name in self._recorded}
 
