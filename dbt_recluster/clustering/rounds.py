@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint, Rest
 from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed, round_summary
-from dbt_recluster.clustering.rest import Rest
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan, Round
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
