@@ -40,6 +40,23 @@ from dbt_recluster.names import name_parts
 
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
+# The event's name, at the beginning of its line of JSON.
+_STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+# Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
+LONGEST_LINE = 16 * 2**20
+
+# The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
+# Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
+_BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
+_KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
+_NODE = "BatchScan "
+_OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
+_COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
+_LITERAL = re.compile(
+    r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S
+)
+_EPOCH = date(1970, 1, 1)
+
 
 @dataclass(frozen=True)
 class ImportedReads(Figures):
@@ -124,24 +141,6 @@ def import_event_logs(
         advice = f"; {names} is: name it with logged_as" if names else ""
         left_out.append(f"{name} is read by no query since {when} UTC in {logs.files.count} logs{advice}")
     return ImportedReads(table.name, EVENT_LOG, logs.scanned, count, on_record, left_out)
-
-
-# The event's name, at the beginning of its line of JSON.
-_STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-# Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
-LONGEST_LINE = 16 * 2**20
-
-# The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
-# Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
-_BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
-_KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
-_NODE = "BatchScan "
-_OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
-_COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
-_LITERAL = re.compile(
-    r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S
-)
-_EPOCH = date(1970, 1, 1)
 
 
 class LoggedScan(NamedTuple):
