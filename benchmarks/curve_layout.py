@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.clustering.checkpoint import Rest
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, Plan, Policy, plan

@@ -1,1 +1,1 @@
-"""What clustering a table costs, what it gains, and which key serves its queries."""
+"""Advice before a decision: imported reads, costs and benefits, the overview, suggested keys."""

@@ -24,7 +24,7 @@ from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.arrays import FloatArray
 
-# Labels that fit the axis of a figure on a phone, and their distance; two, if one has more than so many characters.
+# Labels that fit the axis of a figure on a phone, their least distance, and the length from which two fit.
 _LABELS, _LEAST_DISTANCE, _LONG = 4, 0.3, 10
 
 

@@ -16,6 +16,7 @@ from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
+from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
@@ -105,7 +106,7 @@ def suggest_key(
     Pairs are tried in both orders and on a curve. Without ``queries``, the most frequent reads are tried.
 
     Raises:
-        PredicateError: A query without a name cannot choose blocks.
+        PredicateError: A query without a name cannot select blocks.
         OptionError: The queries are no texts.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
@@ -126,7 +127,8 @@ def suggest_key(
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
-    curves = [trial.curve(items) for items in combinations(sorted(best), 2)] if tried else []
+    on_curves = combinations(sorted(best), 2) if tried else ()
+    curves = [trial.candidate(items, on_curve=True) for items in on_curves]
     plain = [*singles.values(), *pairs]
     if own is not None:
         tried_anew, of_kind = trial.own(), curves if own.key.curve else plain
@@ -183,7 +185,7 @@ def _tried_queries(
 
 
 def _given(table: ClusteredTable, query: str) -> str:
-    """Return the predicate of a query without a name, which may be one."""
+    """Return the predicate of a query without a name, or the predicate itself."""
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
         beginning = " ".join(query.split())[:60]
@@ -283,8 +285,11 @@ class KeyTrial:
     ) -> None:
         self._table, self._own = table, own
         self._metadata = table.metadata()
-        self._queries = [self._query(read.text, read.weight) for read in reads]
-        read_of = [table.predicate(read.text).columns(table.iceberg) for read in reads]
+        predicates = [table.predicate(read.text) for read in reads]
+        self._queries = [
+            self._query(where, read.weight) for where, read in zip(predicates, reads, strict=True)
+        ]
+        read_of = [where.columns(table.iceberg) for where in predicates]
         keys = [*table.key.fields, *(own.key.fields if own else ())]
         names = dict.fromkeys([*(field.column for field in keys), *chain.from_iterable(read_of)])
         self._rows = SampledRows(table, names, options.block_rows)
@@ -293,21 +298,16 @@ class KeyTrial:
         self.sampled = len(self._rows)
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
 
-    def _query(self, text: str, weight: float) -> Query:
-        iceberg, predicate = self._table.iceberg, self._table.predicate(text)
-        expression = predicate.as_json(iceberg, self._table.columns)
-        return Query(expression, weight, predicate.may_match(iceberg, self._metadata))
+    def _query(self, where: Predicate, weight: float) -> Query:
+        expression = where.as_json(self._table.iceberg, self._table.columns)
+        return Query(expression, weight, where.may_match(self._table.iceberg, self._metadata))
 
-    def curve(self, items: tuple[int, ...]) -> KeyCandidate:
-        """Try a curve over the columns at these positions."""
+    def candidate(self, items: tuple[int, ...], *, on_curve: bool = False) -> KeyCandidate:
+        """Try the key of the columns at these positions, or a curve over them."""
         fields = tuple(self._table.key.fields[item] for item in items)
-        key, curve = ClusterKey(fields, curve=len(fields)), self._rows.curve(fields)
+        curve = self._rows.curve(fields) if on_curve else None
+        key = ClusterKey(fields, curve=len(fields) if on_curve else 0)
         return self._try(key, curve, self._costs.estimate(items, curve))
-
-    def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
-        """Try the key of the columns at these positions."""
-        key = ClusterKey(tuple(self._table.key.fields[item] for item in items))
-        return self._try(key, None, self._costs.estimate(items))
 
     def own(self) -> KeyCandidate:
         """Try the key of the table."""
@@ -340,7 +340,7 @@ class KeyTrial:
         examples = self._rows.columns[name].examples(5)
         ranges = self._table.reads.column_ranges
         texts = Counter(ranges.sql({name: (value, value)}) for value in examples)
-        return [self._query(text, count) for text, count in texts.items()]
+        return [self._query(self._table.predicate(text), count) for text, count in texts.items()]
 
 
 def _skipped(queries: Sequence[Query], opened: Sequence[int], blocks: int) -> float:

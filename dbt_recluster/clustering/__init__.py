@@ -1,1 +1,1 @@
-"""One table and what can be asked of its clustering. Knows the planner and Iceberg, but not dbt."""
+"""One table: its blocks, metrics, rounds of reclustering and maintenance. Knows no dbt."""

@@ -103,9 +103,10 @@ def recorded_curve(
         texts = [properties.get(_name(field))] if ids is None else curve_properties(properties).values()
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
         own = (CURVE_PREFIX.load(text, read) for text in texts)
-        boundaries.append(next((ends for ends in own if ends is not None), None))
-    known = [ends for ends in boundaries if ends is not None]
-    return Curve(tuple(known)) if known and len(known) == len(boundaries) else None
+        if (ends := next((known for known in own if known is not None), None)) is None:
+            return None
+        boundaries.append(ends)
+    return Curve(tuple(boundaries)) if boundaries else None
 
 
 def _name(field: KeyField) -> str:

@@ -23,7 +23,7 @@ from dbt_recluster.key.curve import Curve
 
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
-# Blocks of loads beyond which loads are not told apart, as at the first clustering of a table.
+# With more blocks, the whole table is sampled, as at its first clustering.
 _MOST_BLOCKS = 1_000
 
 
@@ -45,7 +45,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     if curve is not None and not new.any():
         return {}
     if new.any() and np.count_nonzero(new) <= _MOST_BLOCKS:
-        table.sampled |= _samples(table, blocks, new & ~np.isin(blocks.added_by, list(table.sampled)))
+        table.sampled |= _samples(table, blocks.take(new & ~np.isin(blocks.added_by, list(table.sampled))))
         samples = [table.sampled[load] for load in np.unique(blocks.added_by[new]).tolist()]
     else:
         samples, new = [_sample_of_table(table, int(blocks.rows.sum()))], np.ones(len(blocks), np.bool_)
@@ -75,26 +75,22 @@ def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | Non
     return new if layout.load.any() else np.zeros(len(blocks), np.bool_)
 
 
-def _samples(table: ClusteredTable, blocks: BlockMetadata, wanted: BoolArray) -> dict[int, SampledLoad]:
-    """Sample the rows of the loads of these blocks, bool (n,)."""
-    places = np.flatnonzero(wanted)
-    if not len(places):
+def _samples(table: ClusteredTable, blocks: BlockMetadata) -> dict[int, SampledLoad]:
+    """Sample the rows of the loads that these blocks are."""
+    if not len(blocks):
         return {}
     assert blocks.snapshot_id is not None
-    paths = blocks.path.take(pa.array(places)).to_pylist()
-    tasks = scan_tasks(table.iceberg, blocks.snapshot_id, paths)
+    tasks = scan_tasks(table.iceberg, blocks.snapshot_id, blocks.path.to_pylist())
+    least = max(1, int(blocks.rows.sum()) // _MOST_ROWS)
+    groups, loads, rows, strides = [], [], {}, []
     # Files of one group have one partition spec.
-    load, spec_id = blocks.added_by[places], blocks.spec_id[places]
-    groups, loads = [], []
-    for number, spec in sorted(set(zip(load.tolist(), spec_id.tolist(), strict=True))):
-        members = np.flatnonzero((load == number) & (spec_id == spec)).tolist()
-        groups.append(file_group(tasks, [paths[member] for member in members], spec, level=0, run=0))
+    for number, spec in sorted(set(zip(blocks.added_by.tolist(), blocks.spec_id.tolist(), strict=True))):
+        load = blocks.take(blocks.added_by == number)
+        rows[number] = int(load.rows.sum())
+        strides.append(max(least, rows[number] // max(_LEAST_ROWS, _ROWS_OF_BLOCK * len(load))))
         loads.append(number)
-    rows = {number: int(blocks.rows[places[load == number]].sum()) for number in loads}
-    least, strides = max(1, sum(rows.values()) // _MOST_ROWS), []
-    for number in loads:
-        wanted_rows = max(_LEAST_ROWS, _ROWS_OF_BLOCK * np.count_nonzero(load == number))
-        strides.append(max(least, int(rows[number] // wanted_rows)))
+        paths = load.take(load.spec_id == spec).path.to_pylist()
+        groups.append(file_group(tasks, paths, spec, level=0, run=0))
     sampled = sample_keys(table.iceberg, groups, table.key, strides)
     result: dict[int, SampledLoad] = {}
     for number, values in zip(loads, sampled, strict=True):

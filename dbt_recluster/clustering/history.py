@@ -301,7 +301,7 @@ def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) ->
 
 
 def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
-    """Return what each rewrite cost, and what to switch off."""
+    """Return a warning about each rewrite: its cost, and the job to switch off."""
     return [
         f"{rewrite.snapshot.summary.get('engine-name', 'another writer')} merged {rewrite.blocks:,} blocks with "
         f"{rewrite.rows:,} rows that reclustering had written, in snapshot {rewrite.snapshot.id} of "

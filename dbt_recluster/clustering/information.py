@@ -139,7 +139,7 @@ class ReadsInformation(Figures):
 
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
-    """Return the reads that a table follows, and what they open by the bounds of its key, without partition pruning."""
+    """Return the reads that a table follows, and the blocks that they open, without partition pruning."""
 
     def of_read(read: ReadRange, *figures: Any) -> ReadInformation:
         columns = {column: list(ends) for column, ends in read.columns.items()}
@@ -170,7 +170,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
 
 
 def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
-    """Return what each read that restricts the key opens, or None if none does."""
+    """Return the costs of each read that restricts the key, or None if none does."""
     key, reads = table.key, table.reads.restricting(table.key).reads
     if reads is None:
         return None

@@ -173,7 +173,7 @@ class ReclusterOptions:
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
-        """Return the options that are given; where one is None, what a table's properties record, or the default."""
+        """Return the given options, each else as a table's properties record it, else its default."""
         recorded = {
             name: declaration.of_table(properties, given.get(name))
             for name, declaration in RECLUSTER_OPTIONS.items()

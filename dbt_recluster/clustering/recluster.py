@@ -53,12 +53,11 @@ class Recluster:
             table.name, str(table.key), suspended=table.suspended, branch=table.iceberg.branch
         )
         self._change = sort_order.TableChange()
-        self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
         self._where: Predicate | None = None
         self._conflicts_in_a_row = 0
-        # The snapshots whose blocks later rounds plan: those that the first committed round knew, and those of rounds.
-        # Otherwise `final` would not end beside a writer who is as fast.
+        # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
+        # Otherwise `final` would not end beside a fast writer.
         self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
@@ -79,7 +78,7 @@ class Recluster:
             result.reason, result.depth_before, result.depth_after = reason, None, None
             result.blocks_before = result.blocks_after = block_count(self._table)
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
-            self._change_alone.commit(self._table.iceberg)
+            self._commit_change()
             history.record_warning(self._table, self._rewrites)
         result.seconds = time.monotonic() - started
         return result
@@ -146,7 +145,7 @@ class Recluster:
         field_ids = sort_order.key_field_ids(self._table.iceberg, self._table.key)
         self._change = replace(self._change, field_ids=field_ids)
         if boundaries := draw_curve(self._table, blocks.planned_metadata):
-            self._boundaries = boundaries
+            self._change = replace(self._change, properties={**self._changes, **boundaries})
             blocks = self._table.blocks(where, snapshot_id, added_by)
         if not result.rounds:
             self._added_by = set(blocks.metadata.added_by.tolist())
@@ -167,17 +166,13 @@ class Recluster:
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
 
-    @property
-    def _change_of_merge(self) -> sort_order.TableChange:
-        """What a merge changes of the table: boundaries of the curve, too."""
-        return replace(self._change, properties={**self._change.properties, **self._boundaries})
-
-    @property
-    def _change_alone(self) -> sort_order.TableChange:
-        """The same without a merge: boundaries only if the table records none, or each call would change them."""
+    def _commit_change(self) -> None:
+        """Commit the change of the table without a merge."""
         table, key = self._table.iceberg, self._table.key
-        is_recorded = not key.curve or recorded_curve(table.properties, key, table.field_ids) is not None
-        return self._change if is_recorded else self._change_of_merge
+        if key.curve and recorded_curve(table.properties, key, table.field_ids) is not None:
+            # Boundaries without a merge would change at each call.
+            self._change = replace(self._change, properties=self._changes)
+        self._change.commit(table)
 
     @property
     def _policy(self) -> Policy:
@@ -253,8 +248,8 @@ class Recluster:
         }
         number = len(self._result.rounds) + 1
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
-            merged = merge_round(table, planned, self._change_of_merge, figures, progress.merging)
-            return commit_round(table.iceberg, merged, self._change_of_merge)
+            merged = merge_round(table, planned, self._change, figures, progress.merging)
+            return commit_round(table.iceberg, merged, self._change)
 
     def _progress(self, plan: Plan) -> RoundProgress:
         speed = None if self._options.progress is None else history.rewrite_speed(self._table)
@@ -281,7 +276,7 @@ def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
 
 
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:
-    """Add to an error what is lost with the result: rounds that are committed, and files that are left behind."""
+    """Add the committed rounds and the orphans of a result to the error that takes its place."""
     notes = [str(error).removesuffix(".")]
     if count := len(result.rounds):
         notes.append(

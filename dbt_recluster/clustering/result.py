@@ -1,4 +1,4 @@
-"""What a recluster reports: its progress, and its result or, of a dry run, its plan."""
+"""Results of a recluster: its progress, its rounds, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _total(name: str) -> property:
 
 @dataclass
 class ReclusterResult:
-    """What a recluster did, or would do.
+    """The result of a recluster, or of its dry run.
 
     Attributes:
         table: The table's identifier.

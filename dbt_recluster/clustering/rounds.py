@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint, Rest
 from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed, round_summary
-from dbt_recluster.clustering.rest import Rest
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan, Round
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
@@ -36,13 +35,13 @@ from dbt_recluster.planner.merges import simulate
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and what it was made from.
+    """A plan and its inputs.
 
     Attributes:
         checkpoint: The rules of the plan.
         blocks: The blocks of the snapshot.
         candidates: Those that were planned, with the settled ones of `rest`.
-        rest: Where merges along a curve were in vain; None without a curve.
+        rest: The record of settled blocks; None without a curve.
         plan: The plan.
     """
 
@@ -62,7 +61,7 @@ class PlannedRound:
 
     @property
     def verdict(self) -> str:
-        """``deep`` where merges can lower what is above the threshold, otherwise ``well clustered``."""
+        """``deep`` if merges can lower a depth above the threshold, otherwise ``well clustered``."""
         is_due = bool(self.plan.block_sets) or self.plan.limited
         return "deep" if is_due and self.plan.reducible_depth > self.plan.threshold else "well clustered"
 
@@ -80,7 +79,7 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class MergedRound(RoundRecord):
-    """A merged round, and what its commit records.
+    """A merged round, with the record of its commit.
 
     Attributes:
         planned: The round as it was planned.
@@ -117,9 +116,9 @@ class MergedRound(RoundRecord):
         )
 
     def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
-        """Return the properties that record what is left to do, and forget the changes before the round.
+        """Return the properties of the checkpoint and of settled blocks, and remove the changes before the round.
 
-        Both are about main: a commit to another branch leaves them.
+        A commit to another branch leaves those of main.
         """
         planned, changes = self.planned, dict[str, str | None]()
         if after.branch is None:

@@ -1,4 +1,4 @@
-"""The suspension of a table, recorded in its properties: until when nobody reclusters it, and why."""
+"""The suspension of a table's reclustering, a property of the table."""
 
 from __future__ import annotations
 

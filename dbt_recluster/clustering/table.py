@@ -119,7 +119,7 @@ class ClusteredTable:
         self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
         # Of the table, under whatever key.
-        self.reads = TableReads(iceberg, lambda: self.columns)
+        self.reads = TableReads(iceberg)
 
     def under(self, cluster_by: ClusterBy) -> ClusteredTable:
         """Return the same loaded table under another key."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -22,7 +22,6 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
 from dbt_recluster.iceberg.table_properties import READS
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Reads
 
 # Where reads on record were imported from.
@@ -209,8 +208,8 @@ class TableReads:
         left_out: Warnings about declared reads that are left out.
     """
 
-    def __init__(self, iceberg: IcebergTable, columns: Callable[[], Columns]) -> None:
-        self._iceberg, self._columns = iceberg, columns
+    def __init__(self, iceberg: IcebergTable) -> None:
+        self._iceberg = iceberg
         self._followed: list[ReadRange] | None = None
         self._of_key: dict[str, Restricting] = {}
         self.left_out: list[str] = []
@@ -231,15 +230,9 @@ class TableReads:
         declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties, declared)
         if declared is None:
             known = [(read, self.column_ranges.of_json(read.columns)) for read in self.recorded.reads]
-            self._followed = [
-                replace(read, columns=ranges_as_json(ranges)) for read, ranges in known if ranges
-            ]
         else:
-            self._followed = [
-                ReadRange(ranges_as_json(ranges), read.weight)
-                for read in declared
-                for ranges in self._of_declared(read)
-            ]
+            known = [(ReadRange({}, r.weight), ranges) for r in declared for ranges in self._of_declared(r)]
+        self._followed = [replace(read, columns=ranges_as_json(ranges)) for read, ranges in known if ranges]
         return self.left_out
 
     @property
@@ -277,8 +270,8 @@ class TableReads:
 
     @cached_property
     def column_ranges(self) -> Ranges:
-        """What predicates and queries ask of the table's columns."""
-        return Ranges(self._iceberg, self._columns())
+        """The ranges of columns that predicates and queries restrict."""
+        return Ranges(self._iceberg, self._iceberg.columns())
 
     def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
         """Return the ranges of a declared read, or warn that it is left out; one of the whole table has none."""

@@ -1,4 +1,4 @@
-"""The properties that dbt-recluster keeps in a table: what each holds, what losing it costs, and their codec."""
+"""The properties that dbt-recluster keeps in a table, each with its content and the cost of losing it; their codec."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TableProperty(str):
     A property with state holds a JSON object. One that is damaged, too long or of a later version counts as lost.
 
     Attributes:
-        holds: What it holds.
-        lost: What losing it costs.
+        holds: Its content.
+        lost: The cost of losing it.
         longest: The most characters that are written.
     """
 
@@ -44,7 +44,7 @@ class TableProperty(str):
         return json.dumps(value, separators=(",", ":"))
 
     def load(self, text: str | None, read: Callable[[dict[str, Any]], T | None]) -> T | None:
-        """Return what ``read`` makes of a text's object; None without a text, or if it is damaged."""
+        """Return ``read`` of the object in a text; None without a text, or if it is damaged."""
         if text is None or len(text) > _LONGEST:
             return None
         try:
@@ -133,4 +133,4 @@ DISTRIBUTION_MODE: Final[str] = _declare(
 )
 
 CARRIED_OVER: Final = (READS, SUSPENDED)
-"""What a table that dbt drops leaves to the one that it makes anew. Only people can tell it, and not the model."""
+"""The properties that a table recreated by dbt inherits: no model can set them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
+from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, LoggedFilters, scans
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_log_files import EventLogFiles

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from tables import checksum
 
-from dbt_recluster.advice.event_logs import EventLogs
-from dbt_recluster.advice.imported_reads import has_recorded, record_queries
+from dbt_recluster.advice.imported_reads import EventLogs, has_recorded, record_queries
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg import table_properties

@@ -147,7 +147,7 @@ class Trial:
         return self._trial.candidate(self._items(key))
 
     def curve(self, columns: tuple[str, ...]) -> Any:
-        return self._trial.curve(self._items(columns))
+        return self._trial.candidate(self._items(columns), on_curve=True)
 
     def _items(self, columns: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self._names.index(column) for column in columns)

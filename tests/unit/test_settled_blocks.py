@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.clustering.checkpoint import Rest
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.merges import BlockSet

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.clustering.checkpoint import Rest
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.key.box_tree import SHARES, Points, box_costs, cut_into_boxes
 from dbt_recluster.key.curve import BITS, Curve
