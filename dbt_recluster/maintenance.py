@@ -34,7 +34,6 @@ from dbt_recluster.clustering.information import (
     ReadsInformation,
     count_blocks_opened,
     reads_information,
-    table_information,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -54,6 +53,7 @@ from dbt_recluster.clustering.values import (
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.operations.inspection import information_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +180,8 @@ def clustering_information(
         The figures by name, those that ``run-operation clustering_information`` has in JSON.
     """
     with _opened(spark, table, cluster_by, branch) as opened:
-        return table_information(opened, where, block_rows)
+        given = {"where": where, "block_rows": block_rows}
+        return information_of(opened, lambda: opened.options(**given), where, block_rows)
 
 
 def clustering_depth(

@@ -82,6 +82,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.overview import Overview
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
+    from dbt_recluster.operations.inspection import information_of
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
@@ -93,7 +94,11 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "suggest_cluster_by": {"each of its candidates": KeyCandidate},
         "clustering_reads": {"each of its reads": ReadInformation},
     }
-    information = [*entries(table_information, "Returns"), *entries(ClusteringInformation)]
+    information = [
+        *entries(information_of, "Returns"),
+        *entries(table_information, "Returns"),
+        *entries(ClusteringInformation),
+    ]
     metrics = {"clustering_depth": "average_depth", "clustering_ratio": "clustering_ratio"}
     answers = {}
     for name, operation in OPERATIONS.items():

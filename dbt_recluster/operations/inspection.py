@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from dbt_recluster.advice.cost_model import CostEstimate, CostModel
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals, totals_by
 from dbt_recluster.clustering.report_data import ReportData, report_data
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
@@ -49,23 +51,37 @@ parse_path = parser(f"the name of an HTML file, such as {DEFAULT_REPORT}", _html
     lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, BRANCH, short="information"
 )
 def clustering_information(call: Call) -> dict[str, Any]:
-    """Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have
-    which depth. Changes nothing.
+    """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, every other
+    metric, and how many blocks have which depth. Changes nothing.
     """
-    return _information(call)
+    return information_of(call.table, call.options, call.arguments["where"], _block_rows(call))
 
 
-def _information(call: Call) -> dict[str, Any]:
-    own = call.target.options  # of a table's other options, one may be wrong
-    block_rows = None if own is None else own.recluster.block_rows
-    return table_information(call.table, call.arguments["where"], block_rows)
+def information_of(
+    table: ClusteredTable, options: Callable[[], ReclusterOptions], where: str | None, block_rows: int | None
+) -> dict[str, Any]:
+    """Return the verdict on a table by some options, and its clustering metrics.
+
+    Returns:
+        verdict, threshold, reason: Those of ``clustering_overview``; ``failing`` if an option is wrong.
+    """
+    try:
+        overview = table_overview(table, options())
+    except OptionError as e:  # a wrong option prevents reclustering, not measuring
+        overview = Overview(table.name, "failing", str(e))
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "threshold", "reason")}
+    return {**facts, **table_information(table, where, block_rows)}
+
+
+def _block_rows(call: Call) -> int | None:
+    return None if call.target.options is None else call.target.options.recluster.block_rows
 
 
 def _metric(name: str, short: str, meaning: str) -> Operation:
     """Declare an operation that prints one metric of :func:`clustering_information`."""
 
     def run(call: Call) -> dict[str, Any]:
-        information = _information(call)
+        information = table_information(call.table, call.arguments["where"], _block_rows(call))
         return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", name)}
 
     return Operation(

@@ -26,7 +26,7 @@ _MOST_LINES = 20
 
 
 def information(values: Mapping[str, Any]) -> str:
-    """Write a table's metrics: figures, then the number of blocks of each depth and level."""
+    """Write a table's metrics: depth, threshold and verdict, then the rest, and its blocks by depth and by level."""
     where = f" where {values['where']}" if values["where"] else ""
     branch = f", branch {values['branch']}," if values.get("branch") else ""
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
@@ -40,31 +40,34 @@ def information(values: Mapping[str, Any]) -> str:
         f"{values['max_fragmentation']:g} in the worst partition"
     )
     figures = [
+        _deciding_depth(values),
         ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
         ("rows undone", undone_text(values["rows_undone"]) if values["rows_undone"] else None),
-        ("average depth", f"{values['average_depth']:g}"),
         *_curve_figures(values.get("curve")),
-        ("read depth", f"{values['read_depth']:g}" if "read_depth" in values else None),
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:g}"),
-        ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
         ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
-        ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = [
-        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
-        for level, of in values["levels"].items()
-    ]
-    lines = table(("level", "blocks", "rows", "depth in level"), by_level).splitlines()
+    by_level = [(level, f"{of['blocks']:,}", f"{of['rows']:,}") for level, of in values["levels"].items()]
+    lines = table(("level", "blocks", "rows"), by_level).splitlines()
     levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
+
+
+def _deciding_depth(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the depth that decides with its name, its threshold, and the verdict."""
+    name = "read depth" if "read_depth" in values else "depth"
+    depth = values.get("read_depth", values["average_depth"])
+    of = "" if values["threshold"] is None else f" of {values['threshold']:.4g}"
+    why = f": {values['reason']}" if values["verdict"] in ("failing", "not clusterable") else ""
+    return name, f"{depth:g}{of}, {values['verdict']}{why}"
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
