@@ -124,7 +124,7 @@ def functions() -> str:
 
     public = {name: getattr(maintenance, name) for name in maintenance.__all__}
     names = [name for name, value in public.items() if inspect.isfunction(value)]
-    names.sort(key=lambda name: public[name].__code__.co_firstlineno)
+    names.sort(key=lambda name: inspect.unwrap(public[name]).__code__.co_firstlineno)
     about = re.sub(
         r":class:`(\w+)`", lambda link: f"[`{link[1]}`](#{link[1].lower()})", str(maintenance.__doc__)
     )
@@ -133,7 +133,8 @@ def functions() -> str:
     )
     parts = [_PYTHON, about, *(_function(name, public[name]) for name in names), "# Classes\n"]
     for name, kind in public.items():
-        if inspect.isclass(kind) and kind is not ReclusterResult:  # which is a page of figures
+        # ReclusterResult is on the page of figures, and the dictionaries of options are in the signatures.
+        if inspect.isclass(kind) and kind is not ReclusterResult and not issubclass(kind, dict):
             parts.append(_class(name, kind))
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""The results of operations as text for people, but for those of reclusters."""
+"""The results of operations as text for people; those of reclusters are in ``recluster_text``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    key_read = None
+    key_read, undone = None, values["rows_undone"]
     if "key_read_bytes" in values:
         key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
     small = (
@@ -46,7 +46,7 @@ def information(values: Mapping[str, Any]) -> str:
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
-        ("rows undone", undone_text(values["rows_undone"]) if values["rows_undone"] else None),
+        ("rows undone", undone_text(undone) if undone else None),
         *_curve_figures(values.get("curve")),
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
@@ -62,7 +62,7 @@ def information(values: Mapping[str, Any]) -> str:
 
 
 def _deciding_depth(values: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the depth that decides with its name, its threshold, and the verdict."""
+    """Return the name of the depth that decides, and its value with threshold and verdict."""
     name = "read depth" if "read_depth" in values else "depth"
     depth = values.get("read_depth", values["average_depth"])
     of = "" if values["threshold"] is None else f" of {values['threshold']:.4g}"
@@ -84,12 +84,39 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
+def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if curve is None:
+        return []
+    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
+    return [
+        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
+        for name, now, then in opened_on_curve(curve)
+    ]
+
+
+def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return []
+    bar, most = "█", max(counts.values())
+    try:
+        bar.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        bar = "#"
+    lines = table((title, "blocks"), [(name, f"{count:,}") for name, count in counts.items()]).splitlines()
+    lengths = [0, *(max(1, round(_BAR_WIDTH * count / most)) if count else 0 for count in counts.values())]
+    bars = zip(lines, lengths, strict=True)
+    return ["", *(f"  {line}  {bar * length}".rstrip() for line, length in bars)]
+
+
 def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write one line for each table, the totals, and the reason of each verdict that its figures do not explain."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
     parts = [("total", totals), *((name or "(none)", part) for name, part in totals.get("by", {}).items())]
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
-    rows += [_total_row(name, part) + _money(part, prices) for name, part in parts]
+    for name, part in parts:
+        sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
+        total = (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
+        rows.append(total + _money(part, prices))
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
     lines = [table(header, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
     if prices is not None:
@@ -100,15 +127,9 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     return "\n".join(lines)
 
 
-def _total_row(name: str, part: Mapping[str, Any]) -> tuple[str, ...]:
-    sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
-    return (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
-
-
 def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, ...]:
-    return (
-        () if prices is None else tuple(prices.text(figures[f"{word}_week"]) for word in ("spent", "saved"))
-    )
+    names = () if prices is None else ("spent_week", "saved_week")
+    return tuple(prices.text(figures[name]) for name in names if prices is not None)
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:
@@ -122,39 +143,14 @@ def _overview_row(of: Overview) -> tuple[str, ...]:
     return of.table, of.verdict, depth, threshold, full, *sizes, last, f"{of.conflicts or 0:,}", gain
 
 
-def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    if curve is None:
-        return []
-    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
-    return [
-        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
-        for name, now, then in opened_on_curve(curve)
-    ]
-
-
 def _suspended_text(values: Mapping[str, Any]) -> str:
     return f", suspended since {Suspension(**values['suspension'])}" if values["suspension"] else ""
 
 
-def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
-    if not counts:
-        return []
-    bar, most = "█", max(counts.values())
-    try:
-        bar.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        bar = "#"
-    rows = [(name, f"{count:,}") for name, count in counts.items()]
-    lengths = [max(1, round(_BAR_WIDTH * count / most)) if count else 0 for count in counts.values()]
-    lines = table((title, "blocks"), rows).splitlines()
-    bars = ["", *(bar * length for length in lengths)]
-    return ["", *(f"  {line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))]
-
-
 def suspended(values: Mapping[str, Any], resume: str) -> str:
     """Write that a table is suspended, and the command that resumes it, with ``%s`` for the table's name."""
-    command = resume % values["table"]
-    return f"{values['table']}: suspended since {Suspension(**values['suspension'])}; to resume: {command}"
+    name = values["table"]
+    return f"{name}: suspended since {Suspension(**values['suspension'])}; to resume: {resume % name}"
 
 
 def resumed(values: Mapping[str, Any]) -> str:
@@ -164,7 +160,7 @@ def resumed(values: Mapping[str, Any]) -> str:
 
 
 def removed(values: Mapping[str, Any]) -> str:
-    """Write what was taken out of a table."""
+    """Write what was removed from a table."""
     if not values["properties"]:
         return f"{values['table']}: nothing to remove"
     order = f"the sort order {values['sort_order']} and " if values["sort_order"] else ""
@@ -216,8 +212,14 @@ def _cost_money(values: Mapping[str, Any], prices: PriceList) -> str:
     return f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
 
 
+def _seconds(ends: Sequence[float] | None) -> str:
+    if ends is None:
+        return ""
+    return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
+
+
 def suggestion(values: Mapping[str, Any]) -> str:
-    """Write the keys that were tried as a table, and what to do."""
+    """Write the keys that were tried as a table, and the advice."""
     heading = f"{values['table']}: {values['blocks']:,} blocks"
     not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
     ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
@@ -232,8 +234,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
         (
             ", ".join(key["cluster_by"]),
             f"{key['distinct']:,}",
-            f"{key['skipped_now']:.0%}",
-            f"{key['skipped_then']:.0%}",
+            *(f"{key[share]:.0%}" for share in ("skipped_now", "skipped_then")),
             f"{key['blocks']:,}",
             size(key["first_bytes"]),
             "unknown" if key["bytes_per_day"] is None else span(*map(size, key["bytes_per_day"])),
@@ -261,12 +262,6 @@ def _opened_by_key(values: Mapping[str, Any]) -> str:
     return table(header, [*rows, all_blocks])
 
 
-def _seconds(ends: Sequence[float] | None) -> str:
-    if ends is None:
-        return ""
-    return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
-
-
 def reads(values: Mapping[str, Any]) -> str:
     """Write the reads of a table, the most frequent first, and the blocks that each opens."""
     heading = f"{values['table']} by {values['cluster_key']}: {count_noun(values['blocks'], 'block')}"
@@ -283,20 +278,6 @@ def reads(values: Mapping[str, Any]) -> str:
     return "\n".join([heading, lines, *notes])
 
 
-def imported(values: Mapping[str, Any]) -> str:
-    """Write the result of an import."""
-    scans, ranges = count_noun(values["scans"], "scan"), count_noun(values["ranges"], "range")
-    heading = f"{values['table']}: {scans} in the {values['imported_from']}, {ranges}"
-    recorded = f"{heading}; {count_noun(values['recorded'], 'range')} recorded with the table"
-    return "\n".join([recorded, *_first_lines(f"  left out: {line}" for line in values["left_out"])])
-
-
-def forgotten(values: Mapping[str, Any]) -> str:
-    """Write how many ranges were dropped."""
-    count = values["forgotten"]
-    return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
-
-
 def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
     asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
     origin = f" ({read['imported_from']})" if read["imported_from"] else ""
@@ -311,24 +292,38 @@ def _range(lower: Any, upper: Any) -> str:
     return " ".join(f"{word} {end}" for word, end in ends if end is not None)
 
 
+def imported(values: Mapping[str, Any]) -> str:
+    """Write the result of an import."""
+    scans, ranges = count_noun(values["scans"], "scan"), count_noun(values["ranges"], "range")
+    heading = f"{values['table']}: {scans} in the {values['imported_from']}, {ranges}"
+    recorded = f"{heading}; {count_noun(values['recorded'], 'range')} recorded with the table"
+    return "\n".join([recorded, *_first_lines(f"  left out: {line}" for line in values["left_out"])])
+
+
+def forgotten(values: Mapping[str, Any]) -> str:
+    """Write how many ranges were dropped."""
+    count = values["forgotten"]
+    return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
+
+
 def maintained(values: Mapping[str, Any]) -> str:
-    """Write what one task of maintenance did to a table or would do, or all that were due."""
+    """Write the result of one maintenance task, or of all that were due."""
+    texts = {"expire_snapshots": _expired, "remove_orphan_files": _orphans}
     tasks = values.get("done", [values])
-    texts = [_TASKS[task["task"]](task) for task in tasks]
-    return f"{values['table']}: {'; '.join(texts) or 'nothing to do'}"
+    done = "; ".join(texts.get(task["task"], _rewritten)(task) for task in tasks)
+    return f"{values['table']}: {done or 'nothing to do'}"
 
 
 def _expired(values: Mapping[str, Any]) -> str:
     kept = count_noun(values["kept"], "snapshot")
     if not values["snapshots"] and not values["refs"]:
         return f"no snapshot to expire, {kept} kept"
-    snapshots = count_noun(values["snapshots"], "snapshot")
+    expired, freed = ("would expire", "free") if values["dry_run"] else ("expired", "freed")
     refs = f" and the tags and branches {', '.join(values['refs'])}" if values["refs"] else ""
-    what = f"{'would expire' if values['dry_run'] else 'expired'} {snapshots}{refs}"
+    what = f"{expired} {count_noun(values['snapshots'], 'snapshot')}{refs}"
     if values["files"] is not None:
         size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
-        verb = "free" if values["dry_run"] else "freed"
-        what = f"{what} and {verb} {count_noun(values['files'], 'file')}{size_of}"
+        what = f"{what} and {freed} {count_noun(values['files'], 'file')}{size_of}"
     return f"{what}; history begins at {moment(values['kept_since'])} UTC, {kept} kept"
 
 
@@ -351,14 +346,6 @@ def _rewritten(values: Mapping[str, Any]) -> str:
     if values["dry_run"] and not are_manifests:
         return f"would look at {files} of one partition"
     return f"{'would rewrite' if values['dry_run'] else 'rewrote'} {files} into {values['after']:,}"
-
-
-_TASKS = {
-    "expire_snapshots": _expired,
-    "remove_orphan_files": _orphans,
-    "rewrite_manifests": _rewritten,
-    "rewrite_position_delete_files": _rewritten,
-}
 
 
 def _aligned(figures: Sequence[tuple[str, str | None]]) -> list[str]:
