@@ -115,9 +115,7 @@ def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     table = ClusteredTable(spark, name)
     assert table_information(table)["rows_undone"] == 0
     assert "undone" not in information(clustering_information(spark, table))
-    assert "undone" not in render(
-        [report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc)
-    )
+    assert "undone" not in render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
     binpack(spark, name)
     table = ClusteredTable(spark, name)
     assert table_information(table)["rows_undone"] == 3000
@@ -129,7 +127,7 @@ def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     text = history({"table": name, "since": None, "entries": entries})
     assert "-3,000 +3,000 (3,000 undone)" in text
     assert text.splitlines()[-1].startswith("undone: rows that reclustering had written")
-    page = render([report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc))
+    page = render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
     assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
     assert "replace, 3,000 rows undone" in page
 
