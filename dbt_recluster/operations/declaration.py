@@ -244,11 +244,6 @@ def _tables(value: Any) -> Any:
     return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
 
 
-def _format(value: Any) -> str | None:
-    word = str(value).strip().lower()
-    return word if word in ("text", "json") else None
-
-
 def key_argument(meaning: str) -> Argument:
     """Return the argument that names a cluster key."""
     return Argument(
@@ -274,7 +269,9 @@ TABLE = Argument(
 )
 FORMAT = Argument(
     "format",
-    values.parser("text or json", _format),
+    values.parser(
+        "text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())
+    ),
     "text for people, json for programs; with dbt's --quiet nothing else is printed.",
     "FORMAT",
     "text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,10 +40,6 @@ from dbt_recluster.report.metrics import write_metrics
 OPERATIONS = OperationTable()
 _REPORT = "target/clustering_report.html"
 _LABELS = ("tag", "group", "owner")
-
-
-def _html_path(value: Any) -> Path | None:
-    return Path(value) if isinstance(value, str) and value.lower().endswith((".html", ".htm")) else None
 
 
 def _verdicts(value: Any) -> tuple[str, ...] | None:
@@ -178,22 +175,17 @@ def clustering_overview(call: Call) -> Overview:
     the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
     all, if a table cannot be read. Changes nothing.
     """
-    return overview_of(call)
-
-
-def overview_of(call: Call) -> Overview:
-    """Return the line of a call's table in the overview."""
     return table_overview(call.table, call.options(), prices=call.arguments.get(PRICES.name))
 
 
 def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
-    files = []
-    if results:
-        from dbt_recluster.report.html import write_report  # matplotlib takes a second
+    if not results:
+        return Ending("", {"files": []})
+    from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-        failing = [_failing(answer) for answer in answers if answer.error is not None]
-        files = [str(path) for path in write_report(results, arguments["path"], failing)]
+    failing = [_failing(answer) for answer in answers if answer.error is not None]
+    files = [str(path) for path in write_report(results, arguments["path"], failing)]
     return Ending("\n".join(files), {"files": files})
 
 
@@ -201,7 +193,10 @@ def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending
     lambda *_: "",
     Argument(
         "path",
-        parser(f"the name of an HTML file, such as {_REPORT}", _html_path),
+        parser(
+            f"the name of an HTML file, such as {_REPORT}",
+            lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
+        ),
         *("The HTML file to write.", "FILE", _REPORT, Path(_REPORT)),
     ),
     PRICES,

@@ -77,17 +77,15 @@ def _warnings(call: Call) -> Iterator[str]:
 
 def _gain_first(calls: list[Call]) -> list[Call]:
     """Sort calls so that a budget goes first to the tables that gain most for each byte."""
-    if len(calls) < 2 or calls[0].context.budget.total is None:
-        return calls
-    return sorted(calls, key=lambda call: -_gain_per_byte(call))
 
+    def loss(call: Call) -> float:
+        try:
+            options = call.options()
+            return -CostModel.of(call.table, options).recluster(options.where).gain_per_byte
+        except ReclusterError:
+            return 0.0  # its own run raises it again
 
-def _gain_per_byte(call: Call) -> float:
-    try:
-        options = call.options()
-        return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
-    except ReclusterError:
-        return 0.0  # its own run raises it again
+    return calls if len(calls) < 2 or calls[0].context.budget.total is None else sorted(calls, key=loss)
 
 
 @OPERATIONS.declare(

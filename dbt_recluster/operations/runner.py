@@ -13,7 +13,6 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation, OperationTable
-from dbt_recluster.operations.inspection import overview_of
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.metrics import write_metrics
 from dbt_recluster.text import did_you_mean
@@ -102,7 +101,8 @@ def _overview(answer: Answer) -> Overview:
     error = answer.error
     try:
         if error is None:
-            return overview_of(answer.call)
+            line: Overview = inspection.clustering_overview.run(answer.call)
+            return line
     except Exception as e:  # whatever fails, the metrics of the other tables are written
         error = answer.call.context.explain(e)
     return Overview(answer.table, "failing", error)

@@ -32,7 +32,8 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    key_read, undone = None, values["rows_undone"]
+    curve, key_read, undone = values.get("curve"), None, values["rows_undone"]
+    blocks, at_once = (f"{curve[f'{kind}_block_count']:,}" if curve else "" for kind in ("total", "sorted"))
     if "key_read_bytes" in values:
         key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
     small = (
@@ -47,7 +48,10 @@ def information(values: Mapping[str, Any]) -> str:
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
         ("rows undone", undone_text(undone) if undone else None),
-        *_curve_figures(values.get("curve")),
+        *(
+            (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
+            for name, now, then in opened_on_curve(curve)
+        ),
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:g}"),
@@ -75,23 +79,15 @@ def measure(values: Mapping[str, Any], name: str) -> str:
     return f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
 
 
-def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def opened_on_curve(curve: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     """Return each kind of read of a curve's columns, and the blocks that it opens now and in a table sorted at once."""
+    if curve is None:
+        return []
     points = [
         (f"one value of {column}", now, curve["sorted_point_blocks"][column])
         for column, now in curve["point_blocks"].items()
     ]
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
-
-
-def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    if curve is None:
-        return []
-    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
-    return [
-        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
-        for name, now, then in opened_on_curve(curve)
-    ]
 
 
 def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
@@ -199,17 +195,16 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         ("balance", None if saved is None else balance_text(actual, saved)),
         ("duration", unknown if values["first_seconds"] is None else None),
         ("certainty", certainty),
-        *([] if prices is None else [("money", _cost_money(values, prices)), ("assumed", prices.assumption)]),
     ]
+    if prices is not None:
+        ends = [values[name] or (None, None) for name in ("first_cost", "cost_per_day")]
+        first, per_day = (span(*map(prices.text, amounts)) for amounts in ends)
+        spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
+        amounts = (
+            f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
+        )
+        figures += [("money", amounts), ("assumed", prices.assumption)]
     return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
-
-
-def _cost_money(values: Mapping[str, Any], prices: PriceList) -> str:
-    first, per_day = (
-        span(*map(prices.text, values[name] or (None, None))) for name in ("first_cost", "cost_per_day")
-    )
-    spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
-    return f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
 
 
 def _seconds(ends: Sequence[float] | None) -> str:
@@ -279,17 +274,16 @@ def reads(values: Mapping[str, Any]) -> str:
 
 
 def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
-    asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
+    asked = []
+    for column, (lower, upper) in read["columns"].items():
+        ends = {"=": lower} if lower == upper else {"from": lower, "to": upper}
+        asked.append(" ".join([column, *(f"{word} {end}" for word, end in ends.items() if end is not None)]))
     origin = f" ({read['imported_from']})" if read["imported_from"] else ""
     start = (f"{read['source']}{origin}", f"{read['weight']:.3g}")
     if read["blocks"] is None:
-        return (*start, "-", "-", "-", f"{asked} (not of the key)")
-    return (*start, f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"]), asked)
-
-
-def _range(lower: Any, upper: Any) -> str:
-    ends = (("=", lower),) if lower == upper else (("from", lower), ("to", upper))
-    return " ".join(f"{word} {end}" for word, end in ends if end is not None)
+        return (*start, "-", "-", "-", f"{', '.join(asked)} (not of the key)")
+    figures = f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"])
+    return (*start, *figures, ", ".join(asked))
 
 
 def imported(values: Mapping[str, Any]) -> str:
