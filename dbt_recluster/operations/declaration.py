@@ -180,7 +180,6 @@ class Operation:
         eligible: Which tables it is for, among those that the user did not name.
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
-        order: Sorts its calls before they run.
         finish: Combines the answers of all tables, even of none, into one that is printed in their place.
     """
 
@@ -194,7 +193,6 @@ class Operation:
     eligible: Eligible = CLUSTERED
     needs_choice: bool = False
     is_rewrite: bool = False
-    order: Callable[[list[Call]], list[Call]] = list
     finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:

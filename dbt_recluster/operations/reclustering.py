@@ -75,7 +75,7 @@ def _warnings(call: Call) -> Iterator[str]:
         yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
 
 
-def _gain_first(calls: list[Call]) -> list[Call]:
+def gain_first(calls: list[Call]) -> list[Call]:
     """Sort calls so that a budget goes first to the tables that gain most for each byte."""
 
     def loss(call: Call) -> float:
@@ -100,7 +100,6 @@ def _gain_first(calls: list[Call]) -> list[Call]:
     METRICS,
     detail=plan_table,
     is_rewrite=True,
-    order=_gain_first,
 )
 def recluster(call: Call) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each

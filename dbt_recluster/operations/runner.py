@@ -37,7 +37,8 @@ def run_operation(
     A table that fails does not stop the others. One that the user did not name is passed over if it is not built.
     """
     catalog = CatalogFiles()
-    calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
+    calls = [Call(target, arguments, context, catalog) for target in targets]
+    calls = reclustering.gain_first(calls) if operation.is_rewrite else calls
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)

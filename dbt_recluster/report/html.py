@@ -1,7 +1,7 @@
 """The report as a self-contained HTML file: no network, no script, light and dark, readable on a phone.
 
-matplotlib draws the figures in placeholder colours, which the page's CSS variables then replace: one drawing serves
-light and dark.
+matplotlib draws the figures in the page's light colours, which its CSS variables then replace: one drawing serves light
+and dark.
 """
 
 from __future__ import annotations
@@ -37,11 +37,20 @@ _STRETCHES = 100
 _MOST_LEVELS = 5
 _MOST_IN_PICTURE = 8
 _SHORTEST_SPAN = timedelta(minutes=1)
-# The page's light colours, for the picture, and the placeholders for figures on the page.
-_PNG_COLOURS = dict(
-    re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0])
-)
-_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOURS)}
+# The page's light colours. Those that are equal are equal in the dark too.
+_COLOURS = dict(re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0]))
+_STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "text.color": _COLOURS["ink"],
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _COLOURS["muted"]),
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), _COLOURS["grid"]),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.7,
+}
 
 
 def write_report(reports: Sequence[ReportData], path: Path, failing: Sequence[Overview] = ()) -> list[Path]:
@@ -121,7 +130,7 @@ def _table(report: ReportData) -> dict[str, Any]:
 def depth_curve(report: ReportData) -> str:
     """Draw how many blocks cover each key, before and after the last recluster and now; threshold; where reads end."""
     figure, axes = _figure()
-    _draw_curves(axes, report, _COLOURS)
+    _draw_curves(axes, report)
     if shows_ends(report):  # bars that hang from above
         weight, _ = np.histogram(report.now.at, _STRETCHES, (0, 1), weights=report.now.ends)
         top = 1.25 * axes.get_ylim()[1]
@@ -220,7 +229,7 @@ def history(report: ReportData) -> str:
         for name, ends in depths.items():
             above.plot(at, ends, "o", color=_COLOURS[name], markersize=4)
         above.set_ylabel("average depth")
-        _draw_threshold(above, report.threshold, max(filter(None, depths["before"]), default=0), _COLOURS)
+        _draw_threshold(above, report.threshold, max(filter(None, depths["before"]), default=0))
         above.set_ylim(bottom=0)
         above.margins(y=0.2)
     loads = [(entry.at, entry.bytes_loaded) for entry in entries if not entry.is_recluster]
@@ -246,11 +255,11 @@ def history(report: ReportData) -> str:
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
     pyplot, drawn, lines = _pyplot(), list(reports)[:_MOST_IN_PICTURE], dict[str, Any]()
-    with pyplot.rc_context(_settings(_PNG_COLOURS)):
+    with pyplot.rc_context(_STYLE):
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
         for report, place in zip(drawn, axes[:, 0], strict=True):
-            _draw_curves(place, report, _PNG_COLOURS)
+            _draw_curves(place, report)
             _key_axis(place, report, report.now)
             info = report.information
             blocks, depth = count_noun(info["total_block_count"], "block"), f"{info['average_depth']:.1f}"
@@ -265,7 +274,7 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> None:
+def _draw_curves(axes: Any, report: ReportData) -> None:
     curves = {"before": report.before, "after": report.after}
     if report.changed or report.after is None:
         curves["now"] = report.now
@@ -278,21 +287,21 @@ def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> N
         at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
         deepest = max(deepest, int(depth.max()))
         if name == "after":  # hide the curve of before
-            axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
+            axes.fill_between(at, depth, step="mid", color=_COLOURS["card"], linewidth=0)
         if name != "now" or report.after is None:
-            axes.fill_between(at, depth, step="mid", color=colours[name], alpha=0.14, linewidth=0)
-        axes.step(at, depth, where="mid", color=colours[name], linewidth=1.4, label=name)
-    _draw_threshold(axes, report.threshold, deepest, colours)
+            axes.fill_between(at, depth, step="mid", color=_COLOURS[name], alpha=0.14, linewidth=0)
+        axes.step(at, depth, where="mid", color=_COLOURS[name], linewidth=1.4, label=name)
+    _draw_threshold(axes, report.threshold, deepest)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01, y=0.12)
     axes.set_ylabel("depth")
     _count_blocks(axes)
 
 
-def _draw_threshold(axes: Any, threshold: float | None, deepest: float, colours: Mapping[str, str]) -> None:
+def _draw_threshold(axes: Any, threshold: float | None, deepest: float) -> None:
     # A threshold far above the greatest depth would leave no room for the curve.
     if threshold is not None and threshold <= 3 * deepest:
-        axes.axhline(threshold, color=colours["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
+        axes.axhline(threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
 
 
 def _count_blocks(axes: Any) -> None:
@@ -310,30 +319,15 @@ def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
 
 def _figure(rows: int = 1) -> tuple[Any, Any]:
     pyplot = _pyplot()
-    with pyplot.rc_context(_settings(_COLOURS)):
+    with pyplot.rc_context(_STYLE):
         figure, axes = pyplot.subplots(rows, 1, figsize=_SIZE, layout="constrained", sharex=rows > 1)
     return figure, axes
-
-
-def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "font.size": 9,
-        "svg.fonttype": "none",
-        "text.color": colours["ink"],
-        **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), colours["muted"]),
-        **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), colours["grid"]),
-        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "grid.linewidth": 0.7,
-    }
 
 
 def _svg(figure: Any, salt: str, label: str) -> str:
     pyplot, buffer = _pyplot(), io.StringIO()
     # Ids must differ between the figures of a page, so each salts its own.
-    with pyplot.rc_context({**_settings(_COLOURS), "svg.hashsalt": salt}):
+    with pyplot.rc_context({**_STYLE, "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     pyplot.close(figure)
     text = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
