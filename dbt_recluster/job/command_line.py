@@ -285,8 +285,8 @@ class _Job:
         return code
 
 
-def _note(message: str, *facts: str) -> None:
-    print(message.format(*facts) if facts else message, file=sys.stderr, flush=True)
+def _note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager

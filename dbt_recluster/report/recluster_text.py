@@ -44,22 +44,22 @@ class ProgressLines:
     """A progress callback for ``recluster``.
 
     Args:
-        log: Takes a message with ``{}`` placeholders and their values, which dbt's JSON log keeps.
+        log: Takes a line.
         terminal: Shows the current round while it runs, if this is a terminal.
     """
 
-    def __init__(self, log: Callable[..., Any], terminal: TextIO | None = None) -> None:
+    def __init__(self, log: Callable[[str], Any], terminal: TextIO | None = None) -> None:
         self._log = log
         self._terminal = terminal if terminal is not None and terminal.isatty() else None
         self._logged = 0.0
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress of a round."""
-        message, facts = describe(progress)
+        line = _describe(progress)
         if self._terminal is not None:
             # A line that wraps cannot be overwritten.
             width = shutil.get_terminal_size().columns - 1
-            shown = "" if progress.committed or progress.failed else message.format(*facts)[:width]
+            shown = "" if progress.committed or progress.failed else line[:width]
             self._terminal.write(f"\r\x1b[K{shown}")
             self._terminal.flush()
             is_due = progress.committed
@@ -67,33 +67,23 @@ class ProgressLines:
             is_due = progress.merged is None or time.monotonic() - self._logged >= _INTERVAL
         if is_due and not progress.failed:
             self._logged = time.monotonic()
-            self._log(message, *facts)
+            self._log(line)
 
 
-def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
-    """Return a message and the values of its ``{}`` placeholders."""
-    blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
-    counts = (progress.blocks, progress.sets, size(progress.bytes))
-    parts: list[tuple[Any, ...]] = [("{}: round {}", progress.table, progress.round)]
-    if progress.merged is None:
-        verb = "merged" if progress.committed else "merges"
-        parts.append((f" {verb} {{}} block{blocks} in {{}} set{sets}, {{}}", *counts))
-        if progress.committed:
-            parts.append((", in {} s", f"{progress.seconds or 0:.1f}"))
-        elif progress.seconds is not None:
-            parts.append((", about {} s by this table's history", f"{progress.seconds:.0f}"))
-        if progress.percent is not None:
-            parts.append((", {} % of the bytes allowed", progress.percent))
-    else:
+def _describe(progress: Progress) -> str:
+    blocks, seconds = count_noun(progress.blocks, "block"), progress.seconds
+    start = f"{progress.table}: round {progress.round}"
+    if progress.merged is not None:
+        sets = f" ({progress.merged_sets} of {progress.sets} sets)" if progress.sets > 1 else ""
+        left = "" if seconds is None else f", about {seconds:.0f} s left"
         # A narrow terminal cuts the end off, so the changing values come first.
-        parts.append((", {} % done", int(100 * progress.merged)))
-        if progress.sets > 1:
-            parts.append((" ({} of {} sets)", progress.merged_sets, progress.sets))
-        if progress.seconds is not None:
-            parts.append((", about {} s left", f"{progress.seconds:.0f}"))
-        parts.append((f": {{}} block{blocks}, {{}}", progress.blocks, size(progress.bytes)))
-    # Strings, because dbt's log events turn every number into a float.
-    return "".join(text for text, *_ in parts), tuple(str(fact) for _, *facts in parts for fact in facts)
+        return f"{start}, {int(100 * progress.merged)} % done{sets}{left}: {blocks}, {size(progress.bytes)}"
+    verb, duration = "merges", "" if seconds is None else f", about {seconds:.0f} s by this table's history"
+    if progress.committed:
+        verb, duration = "merged", f", in {seconds or 0:.1f} s"
+    share = "" if progress.percent is None else f", {progress.percent} % of the bytes allowed"
+    what = f"{blocks} in {count_noun(progress.sets, 'set')}, {size(progress.bytes)}"
+    return f"{start} {verb} {what}{duration}{share}"
 
 
 def _depth(result: ReclusterResult) -> float | None:
