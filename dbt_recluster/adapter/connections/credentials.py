@@ -21,6 +21,8 @@ from dbt_recluster.text import did_you_mean
 _OF_DBT = ("type", "threads")
 DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
+# Iceberg's types of catalogs, by the scheme of the address.
+_CATALOG_TYPES = {"thrift": "hive", "http": "rest", "https": "rest"}
 # A year, in seconds.
 _LONGEST = 31_536_000
 
@@ -57,7 +59,8 @@ class ReclusterCredentials(SparkCredentials):
         catalog: The catalog of models that name none; their relations have it as their database. Each connection starts
             by using it. None means the current catalog of the Spark that the method reaches.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
-            which reclusters the tables that are built over the connection.
+            which reclusters the tables that are built over the connection; or the address of the catalog of these
+            tables, a Hive metastore or a REST catalog.
         recluster_submit: ``thrift``, ``http`` and ``odbc``, instead, and ``session`` over Spark Connect: the command
             that submits the job which reclusters, at the end of dbt's run.
         recluster_submit_timeout: Seconds after which that command is ended.
@@ -86,13 +89,16 @@ class ReclusterCredentials(SparkCredentials):
         if data.get("recluster_submit") is not None:
             with as_dbt_errors():
                 check_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
-        session = data.get("recluster_session")
-        if session is not None and not isinstance(session, dict):
-            raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
         try:
-            super().validate(data)
+            super().validate(_completed(data))
         except ValidationError as e:
             raise ValidationError(redact(str(e.message))) from None  # it repeats the value
+
+    @classmethod
+    def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
+        """Replace what `dbt init` writes by what it stands for."""
+        completed: dict[Any, Any] = super().__pre_deserialize__(_completed(data))
+        return completed
 
     def __post_init__(self) -> None:
         """Fill in what the method implies and check what it needs."""
@@ -171,6 +177,26 @@ class ReclusterCredentials(SparkCredentials):
         if self.method.in_process:
             return ("method", *catalog, "path", "schema") if self.path else ("method", *catalog, "schema")
         return ("method", *catalog, *super()._connection_keys())
+
+
+def _completed(profile: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a profile without keys left empty in `dbt init`, and the settings for a catalog given by its address."""
+    completed = {key: value for key, value in profile.items() if value != ""}
+    session = completed.get("recluster_session")
+    if isinstance(session, str) and (kind := _CATALOG_TYPES.get(session.partition("://")[0])):
+        prefix = f"spark.sql.catalog.{completed.get('catalog', 'spark_catalog')}"
+        implementation = "SparkCatalog" if completed.get("catalog") else "SparkSessionCatalog"
+        completed["recluster_session"] = {
+            prefix: f"org.apache.iceberg.spark.{implementation}",
+            f"{prefix}.type": kind,
+            f"{prefix}.uri": session,
+        }
+    elif session is not None and not isinstance(session, dict):
+        raise DbtRuntimeError(
+            "`recluster_session` must be a mapping of Spark settings to their values, or the address of the tables' "
+            "catalog: thrift://host:port of a Hive metastore, or the URL of a REST catalog"
+        )
+    return completed
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:

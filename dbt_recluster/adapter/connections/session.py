@@ -35,7 +35,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     parameters = credentials.server_side_parameters
     refuse_spark_connect(
         "add `recluster_submit` to the profile: the command that submits the job which reclusters, to a driver with a "
-        "JVM (docs/connections.md, Spark Connect)"
+        "JVM (docs/guides/connections.md, Spark Connect)"
     )
     archive = credentials.class_archive
     if credentials.method == ConnectionMethod.EMBEDDED:

@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from docstrings: the figures of results, and the Python functions."""
+"""The page docs/reference/figures.md, and what is read from docstrings for the other pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FAILED = [
 ]
 _ENVELOPE = [
     ("`command`", "The command."),
-    ("`exit_code`", "[What it ended with](../job.md#commands)."),
+    ("`exit_code`", "[What it ended with](../guides/job.md#commands)."),
     ("`error`", "Why it ended before all tables had their turn, in one line, or null."),
     ("`tables`", "An array with an object for each table, as in dbt, however many there are."),
     ("`files`", "Only of `report`: the files that it has written; `tables` is empty."),
@@ -42,14 +42,6 @@ _ENVELOPE = [
         "Only of `overview`: numbers of tables, by verdict as well, and the sums of their figures.",
     ),
 ]
-_PYTHON = """# Python functions
-
-In `dbt_recluster.maintenance`. [Connections](../connections.md#an-embedded-lake-from-a-notebook) says how to get a
-session on an embedded lake. The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result
-is its JSON.
-"""
-# The methods of a class that are for users, where not all are.
-_METHODS = {"ClusteredTable": {"under", "refresh"}}
 
 
 def figures() -> str:
@@ -94,11 +86,12 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "suggest_cluster_by": {"each of its candidates": KeyCandidate},
         "clustering_reads": {"each of its reads": ReadInformation},
     }
-    information = [
-        *entries(information_of, "Returns"),
-        *entries(table_information, "Returns"),
-        *entries(ClusteringInformation),
-    ]
+    documented = (
+        (information_of, "Returns"),
+        (table_information, "Returns"),
+        (ClusteringInformation, "Attributes"),
+    )
+    information = [row for of, section in documented for row in entries(of, section)]
     metrics = {"clustering_depth": "average_depth", "clustering_ratio": "clustering_ratio"}
     answers = {}
     for name, operation in OPERATIONS.items():
@@ -115,91 +108,6 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
-
-
-def functions() -> str:
-    """Return the page of the public Python functions, from their signatures and docstrings."""
-    from dbt_recluster import maintenance
-    from dbt_recluster.clustering.result import ReclusterResult
-
-    public = {name: getattr(maintenance, name) for name in maintenance.__all__}
-    names = [name for name, value in public.items() if inspect.isfunction(value)]
-    names.sort(key=lambda name: inspect.unwrap(public[name]).__code__.co_firstlineno)
-    about = re.sub(
-        r":class:`(\w+)`", lambda link: f"[`{link[1]}`](#{link[1].lower()})", str(maintenance.__doc__)
-    )
-    about = re.sub(
-        "(?<!`)``(?!`)", "`", about.replace("The public functions of dbt-recluster, for", "For", 1)
-    )
-    parts = [_PYTHON, about, *(_function(name, public[name]) for name in names), "# Classes\n"]
-    for name, kind in public.items():
-        # ReclusterResult is on the page of figures, and the dictionaries of options are in the signatures.
-        if inspect.isclass(kind) and kind is not ReclusterResult and not issubclass(kind, dict):
-            parts.append(_class(name, kind))
-    return "\n".join(parts)
-
-
-def _function(name: str, function: Any) -> str:
-    from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-
-    parts = sections(function)
-    lines = [f"## {name}\n", f"```python\n{_signature(name, function)}\n```\n", f"{markdown(parts[''])}\n"]
-    rows = [row for row in entries(function, "Args") if not row[1].startswith("See `ReclusterOptions`")]
-    named = {argument for names, _ in rows for argument in names.split(", ")}
-    options = RECLUSTER_OPTIONS.keys() & inspect.signature(function).parameters.keys()
-    for option in (RECLUSTER_OPTIONS[each] for each in RECLUSTER_OPTIONS if each in options):
-        if f"`{option.name}`" not in named:
-            rows.append((f"`{option.name}`", markdown(option.meaning)))
-    if rows:
-        lines.append(table(("argument", "what it is"), rows) + "\n")
-    if "Returns" in parts:
-        lines.append(f"Returns: {markdown(parts['Returns'])}\n")
-    return "\n".join([*lines, *_raises(function)])
-
-
-def _class(name: str, kind: type) -> str:
-    from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-
-    text = sections(kind)[""].partition("```")[0]  # without its example
-    lines = [f"## {name}\n", f"{markdown(text)}\n"]
-    rows = entries(kind) or entries(kind, "Args")
-    if kind is ReclusterOptions:
-        rows = [(f"`{each}`", markdown(option.meaning)) for each, option in RECLUSTER_OPTIONS.items()] + rows
-    lines.append(table(("name", "what it is"), rows) + "\n")
-    methods = [
-        (
-            f"`{each}({', '.join([*inspect.signature(method).parameters][1:])})`",
-            markdown(sections(method)[""]),
-        )
-        for each, method in vars(kind).items()
-        if inspect.isfunction(method) and not each.startswith("_") and each in _METHODS.get(name, {each})
-    ]
-    if methods:
-        lines.append(table(("method", "what it does"), methods) + "\n")
-    return "\n".join([*lines, *_raises(kind)])
-
-
-def _raises(documented: Any) -> list[str]:
-    rows = entries(documented, "Raises")
-    return [table(("error", "when"), rows) + "\n"] if rows else []
-
-
-def _signature(name: str, function: Any) -> str:
-    """Return a signature, with a line for each parameter where it is long."""
-    signature = inspect.signature(function)
-    line = f"{name}{signature}".replace("'", "")
-    if len(line) <= 100:
-        return line
-    lines: list[str] = []
-    starred = False
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            lines.append("*")
-            starred = True
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        lines.append(f"{parameter.name}: {parameter.annotation}{default}")
-    body = "".join(f"    {each},\n" for each in lines)
-    return f"{name}(\n{body}) -> {signature.return_annotation}"
 
 
 def sections(documented: Any) -> dict[str, str]:
