@@ -106,12 +106,12 @@ _declare_metric("ratio", "clustering_ratio", "clustering ratio of tables, 0 to 1
 )
 def clustering_history(call: Call) -> dict[str, Any]:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
-    rows, depths, seconds and conflicts, and the commits of everybody else between. It is read from the tables' own
+    rows, depths, seconds and conflicts, and the commits of other writers between. It is read from the tables' own
     snapshots, so it goes as far back as those are kept. Changes nothing.
 
     Returns:
         table: The table.
-        since: The time before which entries are left out, ISO 8601, or None.
+        since: Older entries are omitted; ISO 8601, or None.
         spent: Money for the rounds among them, or None if their seconds are not all recorded, or without prices.
         assumption: What money stands for, in one line; None without prices.
         entries: The entries, oldest first.
@@ -220,9 +220,9 @@ def clustering_report(call: Call) -> ReportData:
 )
 def estimate_clustering_cost(call: Call) -> CostEstimate:
     """Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering,
-    and of each day of loads like those of the past seven days, played through by the planner on the bounds of the
-    blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did
-    not open because of it. Changes nothing.
+    and of each day of loads like those of the past seven days, which the planner replays on the bounds of the blocks.
+    With reads also the balance: bytes that reclustering has rewritten each day, and bytes that reads did not open
+    because of it. Changes nothing.
     """
     return CostModel.of(call.table, call.options()).estimate().priced(call.arguments[PRICES.name])
 

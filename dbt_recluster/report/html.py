@@ -345,6 +345,6 @@ def _pyplot() -> Any:
         import_module("matplotlib").use("agg")
     except ImportError as e:
         raise ReportError(
-            "matplotlib, which draws the report's figures, is not installed: pip install 'dbt-recluster[report]'"
+            "The report's figures are drawn by matplotlib, which is not installed: pip install 'dbt-recluster[report]'"
         ) from e
     return import_module("matplotlib.pyplot")
