@@ -46,26 +46,21 @@ class Target:
 class Eligible:
     """The nodes that an operation is for, unless tables are named one by one."""
 
-    admits: Callable[[Node], bool]
+    option: str | None  # the option that they have; None for all Iceberg tables
     trait: str  # what they have in common, for errors
     by_default: bool = False  # whether ``--select`` admits other tables too
 
-
-def _has(option: str) -> Callable[[Node], bool]:
-    """Admit nodes that have an option, and those whose options are wrong, so that the error is reported."""
-
-    def admits(node: Node) -> bool:
-        try:
-            return bool(getattr(ModelOptions.of_config(node["config"]), option))
-        except ReclusterError:
-            return True
-
-    return admits
+    def admits(self, node: Node) -> bool:
+        """Return whether the operation is for a node; one whose options are wrong is admitted to report that."""
+        if self.option is None:
+            return file_format(node["config"]) == DEFAULT_FILE_FORMAT
+        options = target_of(node).options
+        return options is None or bool(getattr(options, self.option))
 
 
-EVERY_TABLE = Eligible(lambda node: file_format(node["config"]) == DEFAULT_FILE_FORMAT, "is an Iceberg table")
-CLUSTERED = Eligible(_has("cluster_by"), "has cluster_by")
-MAINTAINED = Eligible(_has("maintain"), "has recluster_maintain: true", by_default=True)
+EVERY_TABLE = Eligible(None, "is an Iceberg table")
+CLUSTERED = Eligible("cluster_by", "has cluster_by")
+MAINTAINED = Eligible("maintain", "has recluster_maintain: true", by_default=True)
 
 
 def has_table(node: Node) -> bool:

@@ -32,10 +32,16 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    curve, key_read, undone = values.get("curve"), None, values["rows_undone"]
-    blocks, at_once = (f"{curve[f'{kind}_block_count']:,}" if curve else "" for kind in ("total", "sorted"))
+    undone, key_read, opened = values["rows_undone"], None, []
     if "key_read_bytes" in values:
         key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    if curve := values.get("curve"):
+        blocks, at_once = (
+            f"{curve['total_block_count']:,} blocks",
+            f"{curve['sorted_block_count']:,} sorted at once",
+        )
+        for name, now, then in opened_on_curve(curve):
+            opened.append((name, f"opens {now:.1f} of {blocks}, {then:.1f} of {at_once}"))
     small = (
         f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
         f"{values['max_fragmentation']:g} in the worst partition"
@@ -48,10 +54,7 @@ def information(values: Mapping[str, Any]) -> str:
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
         ("rows undone", undone_text(undone) if undone else None),
-        *(
-            (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
-            for name, now, then in opened_on_curve(curve)
-        ),
+        *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:g}"),
@@ -79,10 +82,8 @@ def measure(values: Mapping[str, Any], name: str) -> str:
     return f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
 
 
-def opened_on_curve(curve: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
+def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     """Return each kind of read of a curve's columns, and the blocks that it opens now and in a table sorted at once."""
-    if curve is None:
-        return []
     points = [
         (f"one value of {column}", now, curve["sorted_point_blocks"][column])
         for column, now in curve["point_blocks"].items()
@@ -267,8 +268,7 @@ def reads(values: Mapping[str, Any]) -> str:
         heading += f"; of the blocks that reads open, {values['share_wasted']:.0%} are wasted"
     header = ("source", "weight", "blocks", "wasted", "size", "asks for")
     lines = table(header, [_read_row(read) for read in values["reads"][:_MOST_LINES]])
-    more = len(values["reads"]) - _MOST_LINES
-    if more > 0:
+    if (more := len(values["reads"]) - _MOST_LINES) > 0:
         notes.append(f"  and {more:,} more; format: json has all")
     return "\n".join([heading, lines, *notes])
 
