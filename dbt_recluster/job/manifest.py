@@ -28,9 +28,6 @@ from dbt_recluster.operations.tables import (
 )
 from dbt_recluster.text import did_you_mean
 
-_OLDEST_SCHEMA = 9  # dbt 1.5
-# Adapters of engines that fold every identifier to lower case, quoted or not; the manifest keeps the model's spelling.
-_FOLDING = ("athena", "trino")
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
@@ -63,8 +60,9 @@ class Manifest:
             catalog: Spark's catalog of all tables; None is that of each node.
             renamed: Spark's names of catalogs by those of the manifest.
         """
-        content, spark_names = _read(path, "manifest", _OLDEST_SCHEMA), renamed or {}
-        fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
+        content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
+        # These engines fold every identifier, quoted or not; the manifest keeps the model's spelling.
+        fold = str.lower if content["metadata"].get("adapter_type") in ("athena", "trino") else str
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""

@@ -39,7 +39,6 @@ from dbt_recluster.report.metrics import write_metrics
 
 OPERATIONS = OperationTable()
 _REPORT = "target/clustering_report.html"
-_LABELS = ("tag", "group", "owner")
 
 
 def _verdicts(value: Any) -> tuple[str, ...] | None:
@@ -163,7 +162,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     PRICES,
     Argument(
         "by",
-        parser("tag, group or owner", lambda value: value if value in _LABELS else None),
+        parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None),
         "Totals for each tag, group or owner of the models, too; the owner is meta.owner, else that of the group.",
         "LABEL",
     ),

@@ -27,8 +27,6 @@ DEFAULT_FILE_FORMAT = "iceberg"
 
 META = "recluster"  # in a node's `meta`: every option by its own name
 _PREFIX = "recluster_"
-# Projects have names of their own, such as cluster_by_old, that are less similar.
-_SIMILAR = 0.88
 
 
 def file_format(config: Mapping[str, Any]) -> str:
@@ -174,7 +172,8 @@ def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = No
 
 
 def _is_similar(name: str, names: Iterable[str]) -> bool:
-    return bool(get_close_matches(name.lower(), names, n=1, cutoff=_SIMILAR))
+    # Projects have names of their own, such as cluster_by_old, that are less similar.
+    return bool(get_close_matches(name.lower(), names, n=1, cutoff=0.88))
 
 
 def _meant(name: str, known: Mapping[str, Option]) -> str:

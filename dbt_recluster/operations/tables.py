@@ -17,7 +17,6 @@ Node = Mapping[str, Any]
 TABLES = ("model", "seed", "snapshot")
 # The materializations without blocks. Any other may make a table: adapters and projects have their own.
 _NO_TABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
-_READERS = ("model", "snapshot", "test", "analysis")
 _MOST_NAMED = 20
 
 
@@ -209,7 +208,8 @@ def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
                 continue
             reached.add(node["unique_id"])
             kind, materialized = node.get("resource_type"), node["config"].get("materialized")
-            runs = kind in _READERS and (node.get("language") or "sql") == "sql"
+            is_reader = kind in ("model", "snapshot", "test", "analysis")
+            runs = is_reader and (node.get("language") or "sql") == "sql"
             if kind == "model" and materialized in ("ephemeral", "view"):  # inlined into other queries
                 waiting.append(node["unique_id"])
                 readers = children.get(node["unique_id"], ())

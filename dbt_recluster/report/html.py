@@ -29,13 +29,8 @@ if TYPE_CHECKING:
     from dbt_recluster.clustering.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-_LAST_COMMITS = 30
-_SIZE = (4.2, 2.35)  # inches, about the width of a phone
 _MOST_BARS = 400
-_MOST_POINTS = 800
 _STRETCHES = 100
-_MOST_LEVELS = 5
-_MOST_IN_PICTURE = 8
 _SHORTEST_SPAN = timedelta(minutes=1)
 # The page's light colours. Those that are equal are equal in the dark too.
 _COLOURS = dict(re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0]))
@@ -100,7 +95,7 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
         failing=failing,
         prices=next((report.prices for report in reports), None),
         tables=list(map(_table, reports)),
-        last_commits=_LAST_COMMITS,
+        last_commits=30,
     )
 
 
@@ -190,7 +185,7 @@ def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
     """Return the shades for the levels: number, name and levels of each."""
     levels = np.unique(layout.level)
     shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
-    parts = [part for part in np.array_split(levels[levels > 0], _MOST_LEVELS - 1) if len(part)]
+    parts = [part for part in np.array_split(levels[levels > 0], 4) if len(part)]
     for number, part in enumerate(parts, start=1):
         first, last = int(part[0]), int(part[-1])
         shades.append((number, f"level {first}" + (f" to {last}" if last > first else ""), part.tolist()))
@@ -254,7 +249,7 @@ def history(report: ReportData) -> str:
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
-    pyplot, drawn, lines = _pyplot(), list(reports)[:_MOST_IN_PICTURE], dict[str, Any]()
+    pyplot, drawn, lines = _pyplot(), reports[:8], dict[str, Any]()
     with pyplot.rc_context(_STYLE):
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
@@ -283,7 +278,7 @@ def _draw_curves(axes: Any, report: ReportData) -> None:
         if layout is None or not len(layout.at):
             continue
         # Each point is the deepest of those it represents.
-        starts = np.unique(np.linspace(0, len(layout.at), _MOST_POINTS, endpoint=False).astype(np.int64))
+        starts = np.unique(np.linspace(0, len(layout.at), 800, endpoint=False).astype(np.int64))
         at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
         deepest = max(deepest, int(depth.max()))
         if name == "after":  # hide the curve of before
@@ -320,7 +315,8 @@ def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
 def _figure(rows: int = 1) -> tuple[Any, Any]:
     pyplot = _pyplot()
     with pyplot.rc_context(_STYLE):
-        figure, axes = pyplot.subplots(rows, 1, figsize=_SIZE, layout="constrained", sharex=rows > 1)
+        # As wide as a phone, in inches.
+        figure, axes = pyplot.subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
     return figure, axes
 
 

@@ -18,9 +18,6 @@ _OVERVIEW = (
     *("last recluster", "conflicts", "gain for a GB"),
 )
 _OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
-_BAR_WIDTH = 40
-_MOST_KEYS = 12
-_MOST_KEYS_BY_QUERY = 3
 _LONGEST_QUERY = 60
 _MOST_LINES = 20
 
@@ -100,7 +97,7 @@ def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
     except (UnicodeEncodeError, LookupError):
         bar = "#"
     lines = table((title, "blocks"), [(name, f"{count:,}") for name, count in counts.items()]).splitlines()
-    lengths = [0, *(max(1, round(_BAR_WIDTH * count / most)) if count else 0 for count in counts.values())]
+    lengths = [0, *(max(1, round(40 * count / most)) if count else 0 for count in counts.values())]
     bars = zip(lines, lengths, strict=True)
     return ["", *(f"  {line}  {bar * length}".rstrip() for line, length in bars)]
 
@@ -235,7 +232,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
             size(key["first_bytes"]),
             "unknown" if key["bytes_per_day"] is None else span(*map(size, key["bytes_per_day"])),
         )
-        for key in values["candidates"][:_MOST_KEYS]
+        for key in values["candidates"][:12]
     ]
     header = ("key", "distinct", "skipped now", "skipped then", "blocks then", "to cluster", "to keep a day")
     parts = [f"{heading}, by {values['sampled']:,} sampled rows and {basis}", table(header, rows)]
@@ -247,7 +244,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
 
 def _opened_by_key(values: Mapping[str, Any]) -> str:
     """Write the blocks that each query opens under the best keys."""
-    keys = values["candidates"][:_MOST_KEYS_BY_QUERY]
+    keys = values["candidates"][:3]
     header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
     rows = []
     for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True)):

@@ -26,7 +26,6 @@ _COMPARISON = re.compile(
     r" is (?:at most|above) [\d.e+]*\d(?:(?:, and|, but|;) )?"
 )
 _MOST_NAMED = 5
-_INTERVAL = 10.0  # seconds between two plain lines of one round
 
 _HISTORY_NOTE = (
     "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
@@ -64,7 +63,7 @@ class ProgressLines:
             self._terminal.flush()
             is_due = progress.committed
         else:
-            is_due = progress.merged is None or time.monotonic() - self._logged >= _INTERVAL
+            is_due = progress.merged is None or time.monotonic() - self._logged >= 10
         if is_due and not progress.failed:
             self._logged = time.monotonic()
             self._log(line)
