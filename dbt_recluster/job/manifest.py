@@ -35,31 +35,18 @@ STANDARD_INPUT = "-"  # for the lines of `dbt ls`
 
 @dataclass(frozen=True)
 class Manifest:
-    """The nodes of a project.
-
-    Attributes:
-        path: The file.
-        nodes: The nodes by their ids; the ``database`` of each is Spark's catalog of its table.
-        relations: Spark's names of the project's relations, sources included, by those in compiled SQL.
-        metadata: The file's own metadata.
-    """
+    """The nodes of a project."""
 
     path: Path
-    nodes: Mapping[str, Node]
-    relations: Mapping[str, str]
-    metadata: Mapping[str, Any]
+    nodes: Mapping[str, Node]  # by unique id; the ``database`` of each is Spark's catalog of its table
+    relations: Mapping[str, str]  # Spark's names of relations, sources included, by those in compiled SQL
+    metadata: Mapping[str, Any]  # of the file
 
     @classmethod
     def read(
         cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None
     ) -> Manifest:
-        """Read a manifest.
-
-        Args:
-            path: The file.
-            catalog: Spark's catalog of all tables; None is that of each node.
-            renamed: Spark's names of catalogs by those of the manifest.
-        """
+        """Read a manifest whose tables Spark has in one ``catalog``, or in their own, of which some are ``renamed``."""
         content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
         # These engines fold every identifier, quoted or not; the manifest keeps the model's spelling.
         fold = str.lower if content["metadata"].get("adapter_type") in ("athena", "trino") else str
@@ -97,12 +84,7 @@ class Manifest:
         return cls(path, labelled(nodes, content.get("groups") or {}), relations, content["metadata"])
 
     def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
-        """Return the ids of the nodes that ``--select`` names.
-
-        Args:
-            words: Unique ids and names of nodes with tables; ``-`` stands for ``lines``.
-            lines: The output of ``dbt ls --output json``.
-        """
+        """Return the ids of the nodes that ``--select`` names; ``-`` stands for the lines of ``dbt ls``."""
         nodes, ids = list(self.nodes.values()), set[str]()
         for word in words:
             if word == STANDARD_INPUT:

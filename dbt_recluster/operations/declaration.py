@@ -167,32 +167,20 @@ class Ending:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation on tables, one after the other.
+    """An operation on tables, one after the other."""
 
-    Attributes:
-        name: Its name in ``dbt run-operation``; hyphens replace underscores in the command.
-        short: Its other name on the command line.
-        meaning: What it does, for the reference and for help; its first sentence stands alone.
-        run: Does it to one table; returns a result with ``as_dict``, or JSON values.
-        text: Writes the result of one table for people.
-        arguments: The arguments besides those that choose tables, and ``format``.
-        detail: Writes what belongs below the text, such as a plan.
-        eligible: Which tables it is for, among those that the user did not name.
-        needs_choice: Whether the user must name or select tables.
-        is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
-        finish: Combines the answers of all tables, even of none, into one that is printed in their place.
-    """
-
-    name: str
-    short: str
-    meaning: str
-    run: Callable[[Call], Any]
-    text: Callable[[Any, Call], str]
-    arguments: tuple[Argument, ...] = ()
-    detail: Callable[[Any], str] = lambda _: ""
-    eligible: Eligible = CLUSTERED
-    needs_choice: bool = False
+    name: str  # in ``dbt run-operation``; hyphens replace underscores in the command
+    short: str  # its other name on the command line
+    meaning: str  # for the reference and for help; the first sentence stands alone
+    run: Callable[[Call], Any]  # does it to one table; returns a result with ``as_dict``, or JSON values
+    text: Callable[[Any, Call], str]  # writes the result of one table for people
+    arguments: tuple[Argument, ...] = ()  # besides those that choose tables, and ``format``
+    detail: Callable[[Any], str] = lambda _: ""  # writes what belongs below the text, such as a plan
+    eligible: Eligible = CLUSTERED  # which tables it is for, among those that the user did not name
+    needs_choice: bool = False  # whether the user must name or select tables
+    # Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
     is_rewrite: bool = False
+    # Combines the answers of all tables, even of none, into one that is printed in their place.
     finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:

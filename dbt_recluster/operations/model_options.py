@@ -36,15 +36,7 @@ def file_format(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options of a model.
-
-    Attributes:
-        recluster: How its table is reclustered.
-        records_reads: Whether to record the reads of the model's project after a build.
-        columns: The model's columns, once they are known.
-        unknown: Warnings about names that no option has.
-        sorted_by: The model's ``sorted_by``, which dbt-trino makes the table's sort order, or None.
-    """
+    """The options of a model."""
 
     cluster_by: ClusterKey | None = option(
         lambda _, value: None if value == [] else parse_cluster_key(value),
@@ -77,10 +69,10 @@ class ModelOptions:
         is_recorded=False,
     )
     recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
-    records_reads: bool = False
-    columns: Columns | None = None
-    unknown: tuple[str, ...] = ()
-    sorted_by: str | None = None
+    records_reads: bool = False  # whether to record the project's reads after a build
+    columns: Columns | None = None  # of the model, once they are known
+    unknown: tuple[str, ...] = ()  # warnings about names that no option has
+    sorted_by: str | None = None  # of the model, which dbt-trino makes the table's sort order
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:

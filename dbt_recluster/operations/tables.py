@@ -22,23 +22,14 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True)
 class Target:
-    """A table to work on.
+    """A table to work on; one outside the project has no options of a model, and no unique id."""
 
-    Attributes:
-        relation: Its identifier.
-        options: The options of its model, or None for a table outside the project.
-        required: Whether the user named it. Otherwise it is passed over if it is not built yet.
-        error: What is wrong with its model's options; the other tables are worked on regardless.
-        unique_id: dbt's id of its node, or None for a table outside the project.
-        labels: Its tags, group and owner (:func:`labelled`).
-    """
-
-    relation: str
+    relation: str  # its identifier
     options: ModelOptions | None = None
-    required: bool = True
-    error: str | None = None
+    required: bool = True  # whether the user named it; otherwise it is passed over if it is not built yet
+    error: str | None = None  # what is wrong with its model's options
     unique_id: str | None = None
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)  # see :func:`labelled`
 
 
 @dataclass(frozen=True)
@@ -75,14 +66,9 @@ def choose(
     eligible: Eligible = CLUSTERED,
     of: str = "this project",
 ) -> list[Target]:
-    """Return the tables that a user names, or those of all eligible nodes.
+    """Return the tables that a user names, as relations or nodes (:func:`table_named`), or those of all eligible nodes.
 
-    Args:
-        nodes: Those of the project, or those that the user has selected.
-        table: A relation (``schema.table``), a node as :func:`table_named` finds it, or a list of both.
-        names: Which names mean the same table.
-        eligible: Which tables the operation is for.
-        of: What the nodes are, for errors.
+    ``nodes`` are those of the project, or those that the user has selected, which ``of`` says for errors.
     """
     every = list(nodes)
     if table is not None:

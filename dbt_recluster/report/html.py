@@ -51,11 +51,6 @@ _STYLE: dict[str, Any] = {
 def write_report(reports: Sequence[ReportData], path: Path, failing: Sequence[Overview] = ()) -> list[Path]:
     """Write the HTML report on tables, and beside it a picture of the same name for a terminal or a chat.
 
-    Args:
-        reports: The tables' data.
-        path: The HTML file.
-        failing: The lines of tables without data.
-
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written.
     """

@@ -40,12 +40,7 @@ _NOTES = {
 
 
 class ProgressLines:
-    """A progress callback for ``recluster``.
-
-    Args:
-        log: Takes a line.
-        terminal: Shows the current round while it runs, if this is a terminal.
-    """
+    """A progress callback that logs lines; a terminal, if there is one, shows the current round while it runs."""
 
     def __init__(self, log: Callable[[str], Any], terminal: TextIO | None = None) -> None:
         self._log = log
@@ -131,10 +126,7 @@ def not_reclustered(result: ReclusterResult) -> str:
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return what was done, the depth that decides with its threshold, and the verdict.
-
-    ``resume`` is the command that resumes a suspended table, with ``%s`` for its name.
-    """
+    """Return what was done, the depth that decides, its threshold and the verdict; in ``resume`` ``%s`` is the table."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
