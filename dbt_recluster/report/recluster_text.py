@@ -126,7 +126,7 @@ def not_reclustered(result: ReclusterResult) -> str:
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return what was done, the depth that decides, its threshold and the verdict; in ``resume`` ``%s`` is the table."""
+    """Return what was done, the depth that decides, its threshold and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
@@ -239,23 +239,22 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
     before, after = entry["depth_before"], entry["depth_after"]
     expected = "~" if entry["depth_after_is"] == "expected" else ""
     is_recluster = entry["kind"] == "recluster"
-    if is_recluster:
-        blocks = f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}"
-        sizes = f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}"
-        rows = f"{entry['rows_in']:,}"
-    else:
-        blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
-        sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
-        rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
-        rows += f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] else ""
+
+    def change(of: str, text: Callable[[int], str] = "{:,}".format) -> str:
+        removed, added = entry[f"{of}_in"], entry[f"{of}_out"]
+        if is_recluster:
+            return text(removed) if of == "rows" else f"{text(removed)} -> {text(added)}"
+        return " ".join(f"{sign}{text(count)}" for sign, count in (("-", removed), ("+", added)) if count)
+
+    undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
     return {
         "time (UTC)": moment(entry["at"]),
         "what": entry["kind"],
         "by": entry["by"] or "-",
         "level": ", ".join(map(str, entry["levels"])),
-        "blocks": blocks,
-        "size": sizes,
-        "rows": rows,
+        "blocks": change("blocks"),
+        "size": change("bytes", size),
+        "rows": change("rows") + undone,
         "average depth": "" if before is None or after is None else depths(before, after, expected),
         "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
@@ -263,8 +262,3 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
         "amplification": f"{entry['write_amplification']:.2f}",
     }
-
-
-def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
-    """Return ``+3``, ``-2`` or ``-2 +3``."""
-    return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])
