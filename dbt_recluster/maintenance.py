@@ -30,18 +30,17 @@ from datetime import date, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, recluster_table
+from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
+from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import information, values
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import ReadsInformation
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
@@ -171,7 +170,7 @@ def recluster(
     """
     with _opened(spark, table, cluster_by, branch) as opened:
         given = opened.options(dry_run=dry_run, trigger=trigger, progress=listener, **options)
-        return Recluster(opened, given).run()
+        return recluster_table(opened, given)
 
 
 def clustering_information(
@@ -261,7 +260,7 @@ def estimate_recluster(
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
     with _opened(spark, table, cluster_by) as opened:
         given = opened.options(where=where, **options)
-        return CostModel.of(opened, given).recluster(given.where)
+        return CostModel.of(opened, given).recluster(opened.predicate(given.where))
 
 
 @_with_options
@@ -323,8 +322,8 @@ def import_reads(
     log = values.parse_event_log("event_log", event_log) if texts is None else ""
     with _opened(spark, table) as opened:
         if texts is not None:
-            return opened.reads.record_queries(texts)
-        return opened.reads.import_event_logs(log, start, full_name)
+            return record_queries(opened, texts)
+        return import_event_logs(opened, log, start, full_name)
 
 
 def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:

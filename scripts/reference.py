@@ -193,11 +193,11 @@ def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, round_summary
     from dbt_recluster.iceberg.commit import LOADED_AT
-    from dbt_recluster.table_properties import CARRIED_OVER, PROPERTIES
+    from dbt_recluster.iceberg.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [
         (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
-        for name, (holds, lost) in PROPERTIES.items()
+        for name, holds, lost in ((p, p.holds, p.lost) for p in PROPERTIES.values())
     ]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from dbt_recluster.advice.prices import parse_prices
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
-from dbt_recluster.clustering.prices import parse_prices
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError

@@ -11,8 +11,8 @@ from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import remove_clustering
+from dbt_recluster.iceberg.table_properties import PROPERTIES
 from dbt_recluster.maintenance import recluster, suspend_recluster
-from dbt_recluster.table_properties import PROPERTIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

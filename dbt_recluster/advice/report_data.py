@@ -1,4 +1,4 @@
-"""The data of a table's report: its depth along the key, now and around the last recluster, and its history."""
+"""The data of a table's report: its depth along the key, now and around the last recluster, costs and history."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.advice.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
+from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.overview import Overview, table_overview
-from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -24,25 +24,21 @@ from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.arrays import FloatArray
 
-# The labels that fit the axis of a figure on a phone; if they are long, two.
-_LABELS = 4
-_LEAST_DISTANCE = 0.3
-_LONG = 10
+# Labels that fit the axis of a figure on a phone, and their distance; two, if one has more than so many characters.
+_LABELS, _LEAST_DISTANCE, _LONG = 4, 0.3, 10
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Blocks along the cluster key, or one column of it, at one moment."""
 
-    lower: Any  # positions of the blocks' lower bounds on the axis, 0 to 1, float64 (n,)
-    upper: Any  # and of their upper bounds
+    lower: Any  # positions of the lower bounds on the axis, 0 to 1, float64 (n,)
+    upper: Any  # positions of the upper bounds
     level: IntArray  # levels of the blocks, int64 (n,)
     at: Any  # positions where the depth changes, ascending, float64 (p,)
-    depth: IntArray  # how many blocks cover each of them, int64 (p,)
-    # How often a read ends at each of them or up to the next, float64 (p,), or None if none are known.
-    ends: Any = None
-    # Positions on the axis and the values there; none with several partitions, which follow one another.
-    labels: Sequence[tuple[float, str]] = ()
+    depth: IntArray  # blocks over each of them, int64 (p,)
+    ends: Any = None  # weight of the reads that end there or up to the next one, float64 (p,), or None
+    labels: Sequence[tuple[float, str]] = ()  # positions and values; none with several partitions
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +84,7 @@ class ReportData:
 def report_data(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None
 ) -> ReportData:
-    """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
+    """Collect the data of a table's report."""
     overview = table_overview(table, options, prices=prices)
     table.reads.follow(options.reads)
     options, _ = with_depth(table, options)
@@ -101,7 +97,7 @@ def report_data(
     return ReportData(
         overview=overview,
         information=table_information(table, block_rows=options.block_rows),
-        estimate=costs.recluster(options.where),
+        estimate=costs.recluster(table.predicate(options.where)),
         history=table_history(table),
         now=now,
         before=around[0] if around else None,
@@ -119,14 +115,14 @@ def report_data(
 
 
 def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
-    """Return the snapshots before and after the last recluster, whose rounds follow each other directly, if any."""
+    """Return the snapshots before and after the last recluster, of rounds in a row, if there is one."""
     lasts = [(is_ours, list(group)[-1].id) for is_ours, group in groupby(snapshots, is_of_round)]
     edges = [(before, after) for (_, before), (is_ours, after) in pairwise(lasts) if is_ours]
     return edges[-1] if edges else ()
 
 
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
-    """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
+    """Return the layout of each moment, on one axis unless there are partitions."""
     on_axis, scale = [moment.blocks for moment in moments], None
     if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
         on_axis, scale = _on_one_axis(table, moments)
@@ -151,10 +147,7 @@ def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> L
 def _on_one_axis(
     table: ClusteredTable, moments: Sequence[SnapshotBlocks]
 ) -> tuple[list[Blocks], FloatArray | None]:
-    """Return the blocks of each moment on the axis of all, and the position of each rank on it where there is a scale.
-
-    The axis is that of the key, or of the places on its curve.
-    """
+    """Return the blocks of each moment on one axis of the key or its curve, and the positions of ranks on its scale."""
     bounds = []
     for moment in moments:
         metadata = moment.metadata
@@ -174,15 +167,11 @@ def _on_one_axis(
     joined = Blocks.build(lower=lowers, upper=uppers, unbounded=masks, reads=table.key_reads)
     ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
     parts = [joined.take(part) for part in np.split(np.arange(len(joined)), ends)]
-    # Only a single number or time has a scale.
     return parts, _scale(joined, lowers[0], uppers[0], masks[0]) if len(lowers) == 1 else None
 
 
 def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> FloatArray | None:
-    """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
-
-    A scale that puts nearly all blocks into a corner would hide them.
-    """
+    """Return the position of each rank, 0 to 1, or None without numbers, or if nearly all blocks are in a corner."""
     ends = pa.concat_arrays([lower, upper.filter(pa.array(~unbounded))])
     if pa.types.is_date32(ends.type):
         ends = ends.cast(pa.int32())
@@ -204,7 +193,7 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
 def _labels(
     table: ClusteredTable, blocks: BlockMetadata, lower: FloatArray, upper: FloatArray
 ) -> list[tuple[float, str]]:
-    """Return a few positions along the axis with the first item of the key there, given those of the bounds."""
+    """Return a few positions of bounds with the value of the key's first item there."""
     if not len(blocks):
         return []
     known = ~blocks.unbounded[0]

@@ -1,25 +1,68 @@
-"""The properties that dbt-recluster keeps in a table: what each holds, and what losing it costs."""
+"""The properties that dbt-recluster keeps in a table: what each holds, what losing it costs, and their codec."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-PROPERTIES: Final[dict[str, tuple[str, str]]] = {}
-"""What each property holds and what losing it costs, by its name, or the start of it where that ends in a dot."""
+T = TypeVar("T")
+
+# A Hive metastore holds this many characters in a property, so a longer text is not ours.
+_LONGEST: Final = 4_000
+# The version of every format; a value without one has it.
+_VERSION: Final = 1
+
+PROPERTIES: Final[dict[str, TableProperty]] = {}
+"""All properties by name."""
 
 
-def _declare(name: str, holds: str, lost: str) -> str:
-    PROPERTIES[name] = (holds, lost)
-    return name
+class TableProperty(str):
+    """The name of a property, or the start of the names of several, which then ends in a dot.
+
+    A property with state holds a JSON object. One that is damaged, too long or of a later version counts as lost.
+
+    Attributes:
+        holds: What it holds.
+        lost: What losing it costs.
+        longest: The most characters that are written.
+    """
+
+    holds: str
+    lost: str
+    longest: int
+
+    @staticmethod
+    def declare(name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
+        """Declare a property."""
+        declared = PROPERTIES[name] = TableProperty(name)
+        declared.holds, declared.lost, declared.longest = holds, lost, longest
+        return declared
+
+    def dump(self, value: Any) -> str:
+        """Return the text of a value; the caller shortens one that is longer than `longest`."""
+        return json.dumps(value, separators=(",", ":"))
+
+    def load(self, text: str | None, read: Callable[[dict[str, Any]], T | None]) -> T | None:
+        """Return what ``read`` makes of a text's object; None without a text, or if it is damaged."""
+        if text is None or len(text) > _LONGEST:
+            return None
+        try:
+            value = json.loads(text)
+            return read(value) if value.get("version", _VERSION) == _VERSION else None
+        except Exception:  # anybody may write anything into a property, and `read` need not expect it
+            return None
 
 
-CLUSTER_BY: Final = _declare(
+_declare = TableProperty.declare
+
+CLUSTER_BY: Final[str] = _declare(
     "recluster.cluster_by",
     "The key that the model has set, or one with a curve, whoever has set it. It tells a sort order of the model from "
     "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
-OPTION_PREFIX: Final = _declare(
+OPTION_PREFIX: Final[str] = _declare(
     "recluster.option.",
     "An option of the model that differs from its default, each under its name in `meta.recluster`. The command and "
     "Python functions go by it.",
@@ -29,23 +72,27 @@ LEVELS: Final = _declare(
     "recluster.levels",
     "The levels of the blocks, by the sequence numbers of the snapshots that wrote them; at most 3,900 characters.",
     "Blocks count as new, and are rewritten more often.",
+    longest=3_900,
 )
 CURVE_PREFIX: Final = _declare(
     "recluster.curve.",
     "For each column of a curve, by its field id, the boundaries that cut it into equal shares of the rows; at most "
     "3,900 characters.",
     "They are drawn anew from a sample of the table.",
+    longest=3_900,
 )
 REST: Final = _declare(
     "recluster.rest",
     "Of a curve, for each partition: the depth before its last merge that lowered it, and the commits since; at most "
     "3,900 characters. Blocks of these commits are not merged among themselves.",
     "A merge that lowered nothing may be repeated once.",
+    longest=3_900,
 )
 CHECKPOINT: Final = _declare(
     "recluster.checkpoint",
     "The snapshot up to which nothing is left to do, and the partitions where something is.",
     "The next check reads the metadata of the whole table.",
+    longest=2_000,
 )
 CHANGES: Final = _declare(
     "recluster.changes",
@@ -56,6 +103,7 @@ READS: Final = _declare(
     "recluster.reads",
     "The ranges of columns that queries read, as `import_reads` has recorded them.",
     "Reads count as even until they are recorded again.",
+    longest=3_500,
 )
 AUTO_DEPTH: Final = _declare(
     "recluster.auto_depth",
@@ -67,17 +115,17 @@ SUSPENDED: Final = _declare(
     "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
 )
-METRICS_PREFIX: Final = _declare(
+METRICS_PREFIX: Final[str] = _declare(
     "write.metadata.metrics.column.",
     "Iceberg's own, for each column of the key: `full`, so that bounds are whole. One that the table has stays.",
     "Bounds of long texts are cut off, and look wider than they are.",
 )
-ROW_GROUP_BYTES: Final = _declare(
+ROW_GROUP_BYTES: Final[str] = _declare(
     "write.parquet.row-group-size-bytes",
     "Iceberg's own: 4 MB, or 128 KB for each column if there are more than 32. One that the table has stays.",
     "Iceberg's default of 128 MB: queries and merges read more of a file.",
 )
-DISTRIBUTION_MODE: Final = _declare(
+DISTRIBUTION_MODE: Final[str] = _declare(
     "write.distribution-mode",
     "Iceberg's own, set by `write ordered by`: `range`, or `none` with `sort_on_load: false` and where the "
     "query of a load is sorted along a curve.",

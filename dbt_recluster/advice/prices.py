@@ -1,4 +1,4 @@
-"""Prices of computing and of scanning, by which seconds and bytes are shown as money."""
+"""Prices of computing and of scanning, to show seconds and bytes as money."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GREATEST = 1e9  # the sum of many amounts must stay finite
 
 @dataclass(frozen=True)
 class PriceList:
-    """The prices of a project. An amount is None without its price, or if its seconds or bytes are not known.
+    """The prices of a project. An amount is None if its price, seconds or bytes are unknown.
 
     Attributes:
         currency: The currency's name.
@@ -33,7 +33,7 @@ class PriceList:
         return _product(self.compute_hour, seconds, 3600)
 
     def of_bytes(self, count: float | None) -> float | None:
-        """Return the price of opening so many bytes."""
+        """Return the price of opening some bytes."""
         return _product(self.terabyte_scanned, [count], 2**40)
 
     def text(self, amount: float | None) -> str:
@@ -43,17 +43,13 @@ class PriceList:
 
     @property
     def assumption(self) -> str:
-        """A line that says what amounts stand for."""
-        units = {
-            "spent": (self.compute_hour, "an hour, for the seconds in which rounds read, sort and write"),
-            "saved": (
-                self.terabyte_scanned,
-                "for 2^40 bytes that known reads do not open because of reclustering",
-            ),
-        }
+        """The meaning of amounts, in one line."""
+        hour = "an hour, for the seconds in which rounds read, sort and write"
+        terabyte = "for 2^40 bytes that known reads do not open because of reclustering"
+        units = (("spent", self.compute_hour, hour), ("saved", self.terabyte_scanned, terabyte))
         return "; ".join(
             f"{word}: {'no price' if price is None else f'{self.currency} {price:,.10g} {unit}'}"
-            for word, (price, unit) in units.items()
+            for word, price, unit in units
         )
 
 

@@ -1,19 +1,20 @@
-"""The overview: how well each of many tables is clustered, in one line for each. Changes nothing."""
+"""The overview: one line for each of many tables, and totals."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, recorded_depth, with_depth
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound
-from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.rounds import plan_round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number
 from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
@@ -21,7 +22,7 @@ from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recor
 
 # The worst first.
 VERDICTS = ("failing", "deep", "not clusterable", "suspended", "unclustered", "well clustered")
-# And as a round's summary has them, before "_expected".
+# Measures, and their names in a round's summary, before "_expected".
 _MEASURES = {"average_depth": "depth", "read_depth": "read_depth", "fragmentation": "fragmentation"}
 
 
@@ -37,8 +38,7 @@ class Overview(Figures):
         reason: Why.
         average_depth, read_depth: Its average depth, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
-        is_expected: Whether these are what the last round expected to leave: nothing has changed since, and no
-            manifest was read.
+        is_expected: Whether these are the expected figures of the last round, since which nothing has changed.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
         blocks, bytes: Its blocks, and their bytes.
         loaded_bytes_day, loaded_bytes_week: Bytes of new rows in the past 24 hours and seven days, as far back as
@@ -94,19 +94,19 @@ class Overview(Figures):
 
 
 def totals(tables: Sequence[Overview]) -> dict[str, Any]:
-    """Return the number of tables, of those with each verdict, and the sums of their figures that are known."""
+    """Return the number of tables, of those with each verdict, and the sums of their known figures."""
     summed = [f.name for f in fields(Overview) if f.type == "int | None"]
     sums: dict[str, Any] = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
-    verdicts = [table.verdict for table in tables]
-    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
     for name in ("spent_week", "saved_week"):
         known = [amount for table in tables if (amount := getattr(table, name)) is not None]
         sums[name] = round(sum(known), 6) if known else None
-    return {"tables": len(tables), "verdicts": counts, **sums}
+    counts = Counter(table.verdict for table in tables)
+    verdicts = {verdict: counts[verdict] for verdict in VERDICTS if verdict in counts}
+    return {"tables": len(tables), "verdicts": verdicts, **sums}
 
 
 def totals_by(tables: Sequence[Overview], label: str) -> dict[str, dict[str, Any]]:
-    """Return the totals for each tag, group or owner, of which a table may have several, and of those without."""
+    """Return the totals for each tag, group or owner; a table may have several, or none."""
     parts: dict[str, list[Overview]] = {}
     for table in tables:
         for name in table.labels.get(label) or [""]:
@@ -151,18 +151,18 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
         recent = [entry for entry in entries if now - entry.at <= timedelta(days=days)]
         figures[f"loaded_bytes_{period}"] = sum(entry.bytes_loaded for entry in recent if entry.is_change)
         figures[f"rewritten_bytes_{period}"] = sum(entry.bytes_in for entry in recent if entry.is_recluster)
-        figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
-        figures["recluster_seconds"] = round(sum(entry.seconds or 0.0 for entry in recent), 3)
-        if prices is not None:
-            seconds = [entry.seconds for entry in recent if entry.is_recluster]
-            figures["spent_week"] = prices.of_seconds(*seconds)
+    # Of the week, which comes last.
+    figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
+    figures["recluster_seconds"] = round(sum(entry.seconds or 0.0 for entry in recent), 3)
+    if prices is not None:
+        figures["spent_week"] = prices.of_seconds(*(e.seconds for e in recent if e.is_recluster))
     return figures
 
 
 def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None
 ) -> dict[str, Any]:
-    """Return what a plan of all that is to do says, or the last round, if that left nothing to do."""
+    """Return the figures of a plan of the whole table, or of the last round if it left nothing to do."""
     table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
     options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
@@ -178,15 +178,16 @@ def _from_blocks(
         for name, figure in _MEASURES.items():
             figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
         return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
-    blocks = table.current_blocks(options.where)
-    planned_round = PlannedRound(table, checkpoint, blocks, None)
+    where = table.predicate(options.where)
+    blocks = table.current_blocks(where)
+    planned_round = plan_round(table, checkpoint, blocks)
     planned = planned_round.plan
     measured = table.measure(blocks.blocks, policy.block_rows)
     figures |= {name: getattr(measured, name) for name in _MEASURES}
     figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
     figures["verdict"] = planned_round.verdict
     if planned.block_sets or planned.limited:
-        estimate = CostModel(table, options.policy).recluster(options.where)
+        estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
     return figures
