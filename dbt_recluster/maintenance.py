@@ -11,10 +11,10 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
-or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by; None
-is the table's sort order. ``final``, ``where``, ``max_bytes``, ``depth``, ``strategy``, ``max_merge_blocks`` and
-``block_rows`` are options of :class:`ReclusterOptions`; None takes the option that the table records
-(``recluster.option.<name>``), or the default.
+or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by
+(``Key``: a string or a list of strings); None is the table's sort order. The options are those of
+:class:`ReclusterOptions`. None stands for the one that the table records (``recluster.option.<name>``), or else for the
+default.
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -23,46 +23,41 @@ main thread. Other bad input is refused before anything is written, with ``Clust
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, recluster_table
 from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
+from dbt_recluster.clustering import information, values
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import (
-    ReadsInformation,
-    count_blocks_opened,
-    reads_information,
-    table_information,
-)
+from dbt_recluster.clustering.information import ReadsInformation
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.values import (
-    Depth,
-    parse_branch,
-    parse_event_log,
-    parse_logged_as,
-    parse_moment,
-    parse_queries_by_name,
-)
+from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.operations.inspection import information_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from typing_extensions import Unpack
 
 __all__ = [
     "ClusteredTable",
+    "PlanningOptions",
     "Progress",
     "ReclusterOptions",
     "ReclusterResult",
+    "ReclusteringOptions",
     "Round",
     "TableMaintenance",
     "blocks_opened",
@@ -83,13 +78,52 @@ __all__ = [
     "table_maintenance",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Key = str | Sequence[str]
+
+
+class PlanningOptions(TypedDict, total=False):
+    """Options of :class:`ReclusterOptions` that every plan follows."""
+
+    depth: Depth | None
+    strategy: str | None
+    block_rows: int | None
+
+
+class ReclusteringOptions(PlanningOptions, total=False):
+    """All options of a recluster that are given by name."""
+
+    final: bool | None
+    where: str | None
+    max_merge_blocks: int | None
+    max_bytes: int | str | None
+    reads: str | Sequence[str | Mapping[str, Any]] | None
+
+
+def _with_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Name each option in the signature of a function, for ``help``, and refuse others before anything is read."""
+    given = inspect.signature(function)
+    *parameters, options = given.parameters.values()
+    kind = globals()[options.annotation.removeprefix("Unpack[").rstrip("]")]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__)
+        for name, hint in kind.__annotations__.items()
+    ]
+    signature = given.replace(parameters=parameters)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        signature.bind(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
 
 @contextmanager
 def _opened(
-    spark: SparkSession,
-    table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
-    branch: str | None = None,
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: Key | None = None, branch: str | None = None
 ) -> Iterator[ClusteredTable]:
     """Open a table for work that Ctrl-C in the main thread ends."""
     check_has_jvm(spark)
@@ -98,26 +132,20 @@ def _opened(
             table = ClusteredTable(spark, table, cluster_by)
         elif cluster_by is not None:
             table = table.under(cluster_by)
-        yield table if branch is None else table.on_branch(parse_branch("branch", branch))
+        yield table if branch is None else table.on_branch(values.parse_branch("branch", branch))
 
 
+@_with_options
 def recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
+    cluster_by: Key | None = None,
     *,
-    final: bool | None = None,
-    where: str | None = None,
-    max_bytes: int | str | None = None,
-    depth: Depth | None = None,
-    strategy: str | None = None,
-    max_merge_blocks: int | None = None,
-    block_rows: int | None = None,
     dry_run: bool = False,
     trigger: str = "manual",
     listener: ProgressCallback | None = None,
-    reads: str | Sequence[str | Mapping[str, Any]] | None = None,
     branch: str | None = None,
+    **options: Unpack[ReclusteringOptions],
 ) -> ReclusterResult:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -127,9 +155,6 @@ def recluster(
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
             another thread), and when it is committed.
-        reads: Queries that read the table, or predicates of them, or mappings of ``query`` or ``where`` and ``weight``,
-            how often. Blocks are merged where their ranges of the key end. ``even`` is without any. None stands for
-            the reads that the table's model declares, or else for those that the table records.
         branch: A branch to recluster in place of main, by the table's own key. ``CALL system.fast_forward`` publishes
             the result.
 
@@ -144,26 +169,14 @@ def recluster(
         OrphanFilesError: Something failed, and files written before could not be deleted.
     """
     with _opened(spark, table, cluster_by, branch) as opened:
-        options = opened.options(
-            final=final,
-            where=where,
-            max_bytes=max_bytes,
-            depth=depth,
-            strategy=strategy,
-            max_merge_blocks=max_merge_blocks,
-            block_rows=block_rows,
-            dry_run=dry_run,
-            trigger=trigger,
-            progress=listener,
-            reads=reads,
-        )
-        return recluster_table(opened, options)
+        given = opened.options(dry_run=dry_run, trigger=trigger, progress=listener, **options)
+        return recluster_table(opened, given)
 
 
 def clustering_information(
     spark: SparkSession,
     table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
+    cluster_by: Key | None = None,
     where: str | None = None,
     block_rows: int | None = None,
     branch: str | None = None,
@@ -179,33 +192,30 @@ def clustering_information(
         The figures by name, those that ``run-operation clustering_information`` has in JSON.
     """
     with _opened(spark, table, cluster_by, branch) as opened:
-        return table_information(opened, where, block_rows)
+        given = {"where": where, "block_rows": block_rows}
+        return information_of(opened, lambda: opened.options(**given), where, block_rows)
 
 
 def clustering_depth(
-    spark: SparkSession,
-    table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
-    where: str | None = None,
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: Key | None = None, where: str | None = None
 ) -> float:
     """Return only the average depth of :func:`clustering_information`."""
-    return float(clustering_information(spark, table, cluster_by, where)["average_depth"])
+    with _opened(spark, table, cluster_by) as opened:
+        return float(information.table_information(opened, where)["average_depth"])
 
 
 def clustering_ratio(
-    spark: SparkSession,
-    table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
-    where: str | None = None,
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: Key | None = None, where: str | None = None
 ) -> float:
     """Return only the clustering ratio, 0 to 100; 100 means that no two blocks overlap."""
-    return float(clustering_information(spark, table, cluster_by, where)["clustering_ratio"])
+    with _opened(spark, table, cluster_by) as opened:
+        return float(information.table_information(opened, where)["clustering_ratio"])
 
 
 def blocks_opened(spark: SparkSession, table: str | ClusteredTable, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
     with _opened(spark, table) as opened:
-        return count_blocks_opened(opened, where)
+        return information.count_blocks_opened(opened, where)
 
 
 def clustering_history(
@@ -220,15 +230,14 @@ def clustering_history(
         return table_history(opened, since)
 
 
+@_with_options
 def estimate_clustering_cost(
     spark: SparkSession,
     table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
+    cluster_by: Key | None = None,
     *,
-    depth: Depth | None = None,
-    strategy: str | None = None,
-    block_rows: int | None = None,
     now: datetime | None = None,
+    **options: Unpack[PlanningOptions],
 ) -> CostEstimate:
     """Estimate what clustering a table costs: once, and for each day of loads like those of the past seven days.
 
@@ -236,34 +245,30 @@ def estimate_clustering_cost(
         now: The end of the seven days, by default now.
     """
     with _opened(spark, table, cluster_by) as opened:
-        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
-        return CostModel.of(opened, options, now).estimate()
+        return CostModel.of(opened, opened.options(**options), now).estimate()
 
 
+@_with_options
 def estimate_recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
+    cluster_by: Key | None = None,
     *,
     where: str | None = None,
-    depth: Depth | None = None,
-    strategy: str | None = None,
-    block_rows: int | None = None,
+    **options: Unpack[PlanningOptions],
 ) -> ReclusterEstimate:
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
     with _opened(spark, table, cluster_by) as opened:
-        options = opened.options(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
-        return CostModel.of(opened, options).recluster(opened.predicate(options.where))
+        given = opened.options(where=where, **options)
+        return CostModel.of(opened, given).recluster(opened.predicate(given.where))
 
 
+@_with_options
 def suggest_cluster_by(
     spark: SparkSession,
     table: str | ClusteredTable,
     queries: Sequence[str] | Mapping[str, str] = (),
-    *,
-    depth: Depth | None = None,
-    strategy: str | None = None,
-    block_rows: int | None = None,
+    **options: Unpack[PlanningOptions],
 ) -> Suggestion:
     """Suggest a cluster key: try every column, and pairs of the best; with ``queries`` only columns that they name.
 
@@ -275,17 +280,16 @@ def suggest_cluster_by(
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     with _opened(spark, table) as opened:
-        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
-        return suggest_key(opened, queries, options)
+        return suggest_key(opened, queries, opened.options(**options))
 
 
 def clustering_reads(
-    spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: Key | None = None
 ) -> ReadsInformation:
     """Return the reads of a table, and the blocks that each opens under a key."""
     with _opened(spark, table, cluster_by) as opened:
         opened.reads.follow()
-        return reads_information(opened)
+        return information.reads_information(opened)
 
 
 def import_reads(
@@ -297,7 +301,7 @@ def import_reads(
     since: datetime | str | None = None,
     logged_as: str | None = None,
 ) -> ImportedReads:
-    """Record with a table the ranges that are read of it, by given queries or by queries that Spark has logged.
+    """Record with a table the key ranges that given queries read, or queries that Spark has logged.
 
     Args:
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads.
@@ -312,14 +316,13 @@ def import_reads(
     """
     if (event_log is None) == (queries is None):
         raise OptionError("import_reads needs event_log or queries, and not both")
-    start = None if since is None else parse_moment("since", since)
-    full_name = None if logged_as is None else parse_logged_as("logged_as", logged_as)
-    if queries is not None:
-        texts = parse_queries_by_name("queries", queries)
-        with _opened(spark, table) as opened:
-            return record_queries(opened, texts)
-    log = parse_event_log("event_log", event_log)
+    start = None if since is None else values.parse_moment("since", since)
+    full_name = None if logged_as is None else values.parse_logged_as("logged_as", logged_as)
+    texts = None if queries is None else values.parse_queries_by_name("queries", queries)
+    log = values.parse_event_log("event_log", event_log) if texts is None else ""
     with _opened(spark, table) as opened:
+        if texts is not None:
+            return record_queries(opened, texts)
         return import_event_logs(opened, log, start, full_name)
 
 
@@ -335,33 +338,30 @@ def suspend_recluster(
     reason: str | None = None,
     until: str | date | None = None,
 ) -> str:
-    """Keep everybody from reclustering a table until it is resumed, or a time; return since when it is suspended."""
+    """Suspend all reclustering of a table until a time, or until it is resumed; return when the suspension began."""
     with _opened(spark, table) as opened:
         return opened.suspend(reason, until).since
 
 
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:
-    """Allow reclustering again; return since when the table was suspended, or None if it was not."""
+    """Resume reclustering of a table; return when the suspension began, or None if there was none."""
     with _opened(spark, table) as opened:
         return opened.resume()
 
 
+@_with_options
 def clustering_report_data(
     spark: SparkSession,
     table: str | ClusteredTable,
-    cluster_by: str | Sequence[str] | None = None,
-    *,
-    depth: Depth | None = None,
-    strategy: str | None = None,
-    block_rows: int | None = None,
+    cluster_by: Key | None = None,
+    **options: Unpack[PlanningOptions],
 ) -> ReportData:
     """Return the data of a table's report."""
     with _opened(spark, table, cluster_by) as opened:
-        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
-        return report_data(opened, options)
+        return report_data(opened, opened.options(**options))
 
 
 def table_maintenance(spark: SparkSession, table: str | ClusteredTable) -> TableMaintenance:
-    """Return what cleans up after a table's commits."""
+    """Return the maintenance tasks of a table: expiry, orphan files, manifests, delete files."""
     with _opened(spark, table) as opened:
         return TableMaintenance(opened.iceberg)

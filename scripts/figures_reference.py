@@ -74,6 +74,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
+    from dbt_recluster.operations.inspection import information_of
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
@@ -85,7 +86,12 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "suggest_cluster_by": {"each of its candidates": KeyCandidate},
         "clustering_reads": {"each of its reads": ReadInformation},
     }
-    information = [*entries(table_information, "Returns"), *entries(ClusteringInformation)]
+    documented = (
+        (information_of, "Returns"),
+        (table_information, "Returns"),
+        (ClusteringInformation, "Attributes"),
+    )
+    information = [row for of, section in documented for row in entries(of, section)]
     metrics = {"clustering_depth": "average_depth", "clustering_ratio": "clustering_ratio"}
     answers = {}
     for name, operation in OPERATIONS.items():

@@ -1,4 +1,4 @@
-"""The command ``dbt-recluster``: it works on one table after the other, and a failure does not stop it."""
+"""The command ``dbt-recluster``: an operation on one table after the other; a failure does not stop it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ from dbt_recluster.text import count_noun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Errors of a command line or of the files that it names: nothing was done to any table.
-_WRONG = (CatalogNotFoundError, ManifestError, OptionError)
+# Errors of the command line or of its files, raised before anything is done to a table.
+_WRONG_USAGE = (CatalogNotFoundError, ManifestError, OptionError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,34 +62,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             job.read_manifest()
             with (
-                Interruptible(signals=_SIGNALS),
+                Interruptible(signals=(signal.SIGINT, signal.SIGTERM)),
                 spark_session(request.settings, request.properties_file) as spark,
                 job_group(spark, PROGRAM),
             ):
                 return job.run(spark)
         except KeyboardInterrupt as e:
             return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
-        except Exception as e:
+        except Exception as e:  # whatever fails is one line and an exit code
             job.explain(e)
-            return job.stop(short_message(e), Exit.WRONG_USAGE if isinstance(e, _WRONG) else Exit.FAILED)
+            code = Exit.WRONG_USAGE if isinstance(e, _WRONG_USAGE) else Exit.FAILED
+            return job.stop(short_message(e), code)
 
 
 class _Job:
-    """One command on its tables, and where its operation runs (``operations.declaration.Context``)."""
+    """A command on its tables, and the context of its operation (``operations.declaration.Context``)."""
 
     resume = RESUME_WITHOUT_DBT
     absent = ""
     records_options = True
 
     def __init__(self, request: Request, operation: Operation) -> None:
-        self._operation = operation
-        self._request = request
+        self._request, self._operation = request, operation
         self._answers: list[Answer] = []
         self._ending = Ending("", {})
-        self._left_out = 0
+        self._left_out = 0  # tables with automatic_clustering: false
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
         self._manifest: Manifest | None = None
+        # Nodes by their unique ids, if that was asked for.
         self._selected: set[str] | None = None
         self._built: set[str] | None = None
         self.budget = RunBudget()
@@ -99,17 +99,18 @@ class _Job:
     def read_manifest(self) -> None:
         """Read the manifest, the run results and the selection, if they are given."""
         request = self._request
-        if request.manifest is not None:
-            # Before the manifest: dbt ls, whose lines these are, may write it until it ends.
-            lines = sys.stdin.readlines() if STANDARD_INPUT in (request.select or ()) else []
-            self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
-            if request.select is not None:
-                self._selected = self._manifest.selected(request.select, lines)
-            if request.run_results is not None:
-                self._built = self._manifest.built(request.run_results)
+        if request.manifest is None:
+            return
+        # Before the manifest: dbt ls, whose lines these are, may write it until it ends.
+        lines = sys.stdin.readlines() if STANDARD_INPUT in (request.select or ()) else []
+        self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+        if request.select is not None:
+            self._selected = self._manifest.selected(request.select, lines)
+        if request.run_results is not None:
+            self._built = self._manifest.built(request.run_results)
 
     def run(self, spark: SparkSession) -> int:
-        """Work on every table; print what came of each."""
+        """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
@@ -120,12 +121,8 @@ class _Job:
             self._ending = operation.finish(self._answers, request.arguments)
             if self._answers and self._ending.text:
                 self._print(self._ending.text)
-        place = request.manifest or request.namespace or request.catalog
-        if self._left_out:
-            tables_text = count_noun(self._left_out, "table")
-            _note(f"{tables_text} of {place} left out, by automatic_clustering: false")
-        elif not self._answers:
-            _note(self._nothing(str(place)))
+        if self._left_out or not self._answers:
+            _note(self._left_out_line())
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
@@ -134,7 +131,7 @@ class _Job:
         return self._end(Exit.FAILED if failed or self._ending.error else Exit.DONE, self._ending.error)
 
     def stop(self, error: str, code: int) -> int:
-        """End before all tables had their turn, unless they had: a signal may come later."""
+        """End early, unless all tables had their turn: a signal may arrive after that."""
         if self._code is not None:
             return self._code
         error = without_known_secrets(error)
@@ -148,7 +145,7 @@ class _Job:
         return self._opened[1]
 
     def exists(self, target: Target) -> bool:
-        """Whether a table that nobody named has a key, and is reclustered without being named."""
+        """Return whether a table that was not named has a key, and may be reclustered without being named."""
         options = target.options
         try:
             iceberg = self.open(target.relation).iceberg
@@ -175,15 +172,15 @@ class _Job:
         return automatic
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
-        """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""
+        """Return the compiled SQL of the manifest that reads a node's table, by name."""
         return {} if self._manifest is None else self._manifest.queries(unique_id)
 
     def progress(self) -> ProgressCallback | None:
-        """Return what shows the progress of one recluster, on a terminal."""
+        """Return a callback that shows the progress of one recluster, on a terminal."""
         return ProgressLines(_note, sys.stderr) if sys.stderr.isatty() else None
 
     def explain(self, error: Exception) -> str:
-        """Return an error in one line; print its traceback if that was asked for."""
+        """Return an error in one line; print its traceback with ``--debug``."""
         if self._request.debug:
             _note(redact("".join(traceback.format_exception(error))))
         return without_known_secrets(short_message(error))
@@ -192,15 +189,16 @@ class _Job:
         request = self._request
         if self._manifest is not None:
             return self._targets_of_manifest(self._manifest)
-        names: list[str] | tuple[str, ...] = request.tables
         if request.catalog is not None:
             names = tables_of_catalog(self._spark, request.catalog)
         elif request.namespace is not None:
             names = tables_of_namespace(self._spark, request.namespace)
+        else:
+            names = list(request.tables)
         return [Target(name, required=bool(request.tables)) for name in names]
 
     def _targets_of_manifest(self, manifest: Manifest) -> list[Target]:
-        """Return the tables of the manifest that are meant, all of them checked."""
+        """Return the chosen tables of the manifest, all of them checked."""
         request, eligible, of = self._request, self._operation.eligible, "this project"
         nodes = list(manifest.nodes.values())
         if self._selected is not None:
@@ -226,7 +224,7 @@ class _Job:
         return targets
 
     def _check_tables(self, targets: list[Target]) -> None:
-        """Check every key and predicate against its table, before anything is done to any of them."""
+        """Check every key and predicate against its table before anything is done to any table."""
         wrong, missing = [], []
         for target in targets:
             call = Call(target, self._request.arguments, self)
@@ -235,10 +233,10 @@ class _Job:
                 if self._operation.is_rewrite and (where := call.options().where) is not None:
                     call.table.predicate(where)
             except NotAnIcebergTableError as e:
-                missing.append(e)  # reported with its own answer, unless it is the only one
+                missing.append(e)  # reported with the table's answer, unless none is there
                 continue
             except (KeyTypeError, UnsupportedTableError):
-                continue  # no mistake of the model's: reported with its own answer
+                continue  # not a mistake in the model: reported with the table's answer
             except ReclusterError as e:
                 wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
             if not self._operation.is_rewrite:
@@ -252,9 +250,15 @@ class _Job:
                 "or --map say which of its catalogs has them"
             )
 
-    def _nothing(self, place: str) -> str:
+    def _left_out_line(self) -> str:
+        request = self._request
+        place = request.manifest or request.namespace or request.catalog
+        if self._left_out:
+            return (
+                f"{count_noun(self._left_out, 'table')} of {place} left out, by automatic_clustering: false"
+            )
         if self._built is not None:
-            run = f"the run of {self._request.run_results}"
+            run = f"the run of {request.run_results}"
             return f"nothing that {run} has built, other than with --empty, {self._operation.eligible.trait}"
         if self._manifest is not None:
             return f"no table of {place} is there"
@@ -281,13 +285,13 @@ class _Job:
         return code
 
 
-def _note(message: str, *facts: str) -> None:
-    print(message.format(*facts) if facts else message, file=sys.stderr, flush=True)
+def _note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def spark_session(settings: Mapping[str, str], properties_file: Path | None = None) -> Iterator[SparkSession]:
-    """Yield a session with Iceberg, and stop it at the end if it was started here."""
+    """Yield a Spark session with Iceberg; stop it at the end if it was started here."""
     is_own = not is_running()
     refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     if is_own and GATEWAY not in os.environ:

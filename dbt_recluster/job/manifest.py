@@ -1,9 +1,7 @@
-"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter.
+"""dbt's manifest.json and run_results.json as data, of dbt 1 and 2 and any adapter; compiled SQL translated to Spark.
 
-Of compiled SQL in another dialect, names and texts are written as Spark reads them, and nothing else. Spark takes
-``"a"`` for a text, where Trino and Athena have a name, and finds a table under a name of its own.
-
-Selectors are left to dbt: ``dbt ls --select ... --output json | dbt-recluster ... --select -``.
+Of another dialect only names and string literals are translated: ``"a"`` is a literal for Spark, and a name for Trino
+and Athena. dbt evaluates selectors: ``dbt ls --select ... --output json | dbt-recluster ... --select -``.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,47 +28,28 @@ from dbt_recluster.operations.tables import (
 )
 from dbt_recluster.text import did_you_mean
 
-# dbt 1.5 and later. What is read here has been the same since.
-_OLDEST_SCHEMA = 9
-_SUCCESS = "success"
-# Adapters of engines that fold every identifier to lower case, quoted or not. The manifest keeps the model's spelling.
-_FOLDING = ("athena", "trino")
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
-
-# Stands for the lines of `dbt ls` on standard input.
-STANDARD_INPUT = "-"
+STANDARD_INPUT = "-"  # for the lines of `dbt ls`
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The nodes of a project.
-
-    Attributes:
-        path: The file.
-        nodes: The nodes by their ids; the ``database`` of each is the catalog that Spark has its table in.
-        relations: Spark's names of the project's relations, sources included, by those in compiled SQL.
-        metadata: What dbt says of the file, such as when it wrote it.
-    """
+    """The nodes of a project."""
 
     path: Path
-    nodes: Mapping[str, Node]
-    relations: Mapping[str, str]
-    metadata: Mapping[str, Any]
+    nodes: Mapping[str, Node]  # by unique id; the ``database`` of each is Spark's catalog of its table
+    relations: Mapping[str, str]  # Spark's names of relations, sources included, by those in compiled SQL
+    metadata: Mapping[str, Any]  # of the file
 
     @classmethod
     def read(
         cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None
     ) -> Manifest:
-        """Read a manifest.
-
-        Args:
-            path: The file.
-            catalog: The catalog that Spark has all tables in; None is that of each node.
-            renamed: Spark's names of catalogs by those of the manifest.
-        """
-        content, spark_names = _read(path, "manifest", _OLDEST_SCHEMA), renamed or {}
-        fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
+        """Read a manifest whose tables Spark has in one ``catalog``, or in their own, of which some are ``renamed``."""
+        content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
+        # These engines fold every identifier, quoted or not; the manifest keeps the model's spelling.
+        fold = str.lower if content["metadata"].get("adapter_type") in ("athena", "trino") else str
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""
@@ -85,12 +65,11 @@ class Manifest:
             raise ManifestError(
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
-        for unique_id, node in given.items():
-            _check_node(unique_id, node, path)
+        _check_nodes(given, path)
         nodes = {unique_id: placed(node, unique_id=unique_id) for unique_id, node in given.items()}
         _check_relations(nodes, path)
         known = [
-            node for node in (sources.values() if isinstance(sources, dict) else ()) if isinstance(node, dict)
+            node for node in (sources if isinstance(sources, dict) else {}).values() if isinstance(node, dict)
         ]
         catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
         for name in spark_names:
@@ -105,12 +84,7 @@ class Manifest:
         return cls(path, labelled(nodes, content.get("groups") or {}), relations, content["metadata"])
 
     def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
-        """Return the ids of the nodes that ``--select`` names.
-
-        Args:
-            words: Unique ids and names of nodes with tables; ``-`` stands for ``lines``.
-            lines: What ``dbt ls --output json`` printed; nodes without tables may be among it.
-        """
+        """Return the ids of the nodes that ``--select`` names; ``-`` stands for the lines of ``dbt ls``."""
         nodes, ids = list(self.nodes.values()), set[str]()
         for word in words:
             if word == STANDARD_INPUT:
@@ -144,10 +118,11 @@ class Manifest:
         return ids
 
     def built(self, path: Path) -> set[str]:
-        """Return the ids of the nodes that a run built, by its run_results.json; none after one with ``--empty``."""
+        """Return the ids of the nodes that a run built, by its run_results.json; none if it ran with ``--empty``."""
         content = _read(path, "run-results", 4)
         results, arguments = content.get("results"), content.get("args")
-        arguments = arguments if isinstance(arguments, dict) else {}
+        if not isinstance(arguments, dict):
+            arguments = {}
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
         command = arguments.get("which")
@@ -170,35 +145,27 @@ class Manifest:
                 f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
-        return set() if arguments.get("empty") else {each for each in known if ids[each] == _SUCCESS}
+        return set() if arguments.get("empty") else {each for each in known if ids[each] == "success"}
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
-        """Return the compiled SQL of everything that reads the table of a node, by name."""
-        double_quotes = any(name.startswith('"') for name in self.relations)
+        """Return the compiled SQL that reads the table of a node, directly or through views, by the reader's id."""
         queries = project_queries(self.nodes, unique_id, self._compiled)
-        return {
-            name: as_spark_reads_it(query, self.relations, double_quotes=double_quotes)
-            for name, query in queries.items()
-        }
+        return {name: translate_to_spark(query, self.relations) for name, query in queries.items()}
 
     def _compiled(self, node: Node) -> str | None:
         if text := node.get("compiled_code"):
             return str(text)
-        written = node.get("compiled_path")
-        # Beside the manifest, wherever dbt ran: target/manifest.json, target/compiled/shop/models/orders.sql
-        name = f"{node.get('package_name')}/{node.get('original_file_path')}"
-        for path in (*([Path(written)] if written else []), self.path.parent / "compiled" / name):
-            try:
-                return path.read_text(encoding="utf-8")
-            except (OSError, ValueError):
-                continue
+        # Where dbt says, or beside the manifest: target/manifest.json, target/compiled/shop/models/orders.sql
+        beside = self.path.parent / f"compiled/{node.get('package_name')}/{node.get('original_file_path')}"
+        for path in filter(None, (node.get("compiled_path"), beside)):
+            with suppress(OSError, ValueError):
+                return Path(path).read_text(encoding="utf-8")
         return None
 
 
 def _read(path: Path, kind: str, oldest: int) -> dict[str, Any]:
     """Return one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
-    if not path.exists() and Path(path.name).exists():
-        # spark-submit --files puts it into the working directory of a driver elsewhere
+    if not path.exists() and Path(path.name).exists():  # put there by spark-submit --files
         path = Path(path.name)
     what = kind.replace("-", " ")
     try:
@@ -218,21 +185,20 @@ def _read(path: Path, kind: str, oldest: int) -> dict[str, Any]:
     return content
 
 
-def _check_node(unique_id: str, node: Any, path: Path) -> None:
-    if not isinstance(node, dict) or not isinstance(node.get("config"), dict):
-        raise ManifestError(f"{path}: node {unique_id} has no config")
-    if has_table(node) and not all(isinstance(node.get(part), str) for part in ("schema", "name")):
-        raise ManifestError(f"{path}: node {unique_id} has no schema or name")
+def _check_nodes(nodes: Mapping[str, Any], path: Path) -> None:
+    for unique_id, node in nodes.items():
+        if not isinstance(node, dict) or not isinstance(node.get("config"), dict):
+            raise ManifestError(f"{path}: node {unique_id} has no config")
+        if has_table(node) and not all(isinstance(node.get(part), str) for part in ("schema", "name")):
+            raise ManifestError(f"{path}: node {unique_id} has no schema or name")
 
 
 def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
     owners: dict[Parts, str] = {}
     for unique_id, node in nodes.items():
-        if not has_table(node):
-            continue
-        relation = relation_of(node)
-        if (other := owners.setdefault(relation, unique_id)) != unique_id:
-            raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")
+        if has_table(node) and (other := owners.setdefault(relation_of(node), unique_id)) != unique_id:
+            relation = join_parts(relation_of(node))
+            raise ManifestError(f"{path}: {other} and {unique_id} have one table, {relation}")
 
 
 def _tokens(text: str, quoted_name: str) -> re.Pattern[str]:
@@ -248,30 +214,25 @@ _TOKENS_WITH_DOUBLE_QUOTES = _tokens(r"'(?:[^']|'')*'", r'"(?:[^"]|"")+"')
 _PARTS = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\w+')
 
 
-def as_spark_reads_it(query: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
-    """Return a query with the names that Spark has for its tables.
+def translate_to_spark(query: str, relations: Mapping[str, str]) -> str:
+    """Translate the table names and string literals of a query to Spark.
 
-    Args:
-        query: The query.
-        relations: Spark's names of relations by those that dbt writes into queries.
-        double_quotes: Whether ``"a"`` is a name there, and a backslash in a text nothing special.
+    ``relations`` has Spark's names of relations by those that dbt writes. If one of these is in double quotes, ``"a"``
+    is a name in the query, and a backslash in a literal is nothing special.
     """
+    double_quotes = any(name.startswith('"') for name in relations)
 
     def translated(match: re.Match[str]) -> str:
         if (text := match["text"]) is not None and double_quotes:
             return "'" + text[1:-1].replace("\\", "\\\\").replace("''", "\\'") + "'"
-        return match[0] if match["name"] is None else _name(match[0], relations, double_quotes=double_quotes)
+        if match["name"] is None:
+            return match[0]
+        parts = written = _PARTS.findall(match[0])
+        if double_quotes:
+            written = [quote(p[1:-1].replace('""', '"')) if p.startswith('"') else p for p in parts]
+        for length in range(len(parts), 0, -1):  # a column may follow the table's name
+            if (known := relations.get(".".join(parts[:length]))) is not None:
+                return ".".join([known, *written[length:]])
+        return ".".join(written)
 
-    tokens = _TOKENS_WITH_DOUBLE_QUOTES if double_quotes else _TOKENS
-    return tokens.sub(translated, query)
-
-
-def _name(name: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
-    parts = _PARTS.findall(name)
-    written = parts
-    if double_quotes:
-        written = [quote(part[1:-1].replace('""', '"')) if part.startswith('"') else part for part in parts]
-    for length in range(len(parts), 0, -1):  # a column may follow the table's name
-        if (known := relations.get(".".join(parts[:length]))) is not None:
-            return ".".join([known, *written[length:]])
-    return ".".join(written)
+    return (_TOKENS_WITH_DOUBLE_QUOTES if double_quotes else _TOKENS).sub(translated, query)

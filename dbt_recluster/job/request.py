@@ -1,4 +1,4 @@
-"""A parsed command line of ``dbt-recluster``. Its parser is made from the declarations of the operations."""
+"""The command line of ``dbt-recluster``, parsed by the declarations of the operations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ exit codes:
 
 Each command has its own help: dbt-recluster recluster --help
 """
-_TABLES = "a table, as Spark names it: catalog.namespace.table"
 _JOB = "print the path of the file to give to spark-submit"
 
 
@@ -79,7 +78,7 @@ class Request(argparse.Namespace):
 
 @contextmanager
 def standard_error() -> Iterator[None]:
-    """Write to the standard error of spark-submit, if this was started by it."""
+    """Write to the standard error of spark-submit, if that started this process."""
     if GATEWAY not in os.environ:
         yield
         return
@@ -88,7 +87,7 @@ def standard_error() -> Iterator[None]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors take one line; the usage of these commands takes several. With ``--json`` there is one of JSON too."""
+    """A parser whose errors take one line, without the usage, and with ``--json`` one of JSON too."""
 
     as_json = False
 
@@ -132,7 +131,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 
 
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
-    """Return what is wrong with the tables that are chosen, or None."""
+    """Return what is wrong with the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
@@ -153,7 +152,7 @@ def _wrong_choice(request: Request, operation: Operation) -> str | None:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
-    """Return the parser, and the options of all commands that take a value, without their dashes."""
+    """Return the parser, and the names of the options that take a value."""
     parser = _Parser(
         prog=PROGRAM,
         description=_DESCRIPTION,
@@ -174,8 +173,10 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
             allow_abbrev=False,
         )
         command.set_defaults(operation=operation)
-        _add_choice(command)
-        _add_settings(command)
+        for title, options in _COMMON.items():
+            group = command.add_argument_group(title) if title else command
+            for name, (text, facts) in options.items():
+                group.add_argument(name, help=text, **facts)
         for argument in operation.arguments:
             _add_argument(command, argument)
     commands.add_parser(
@@ -189,107 +190,27 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
 
 
 def _version() -> str:
-    """Return the version of the installed package: the module that has it belongs to dbt's."""
+    # Not from the module that has it, which imports dbt.
     try:
         return version(PROGRAM)
     except PackageNotFoundError:
         return "of an unknown version: the package is not installed, only unpacked"
 
 
-def _add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose tables."""
-    which = parser.add_argument_group("which tables")
-    which.add_argument("tables", nargs="*", type=_value(_name_of("table")), metavar="TABLE", help=_TABLES)
-    which.add_argument(
-        "--namespace",
-        type=_value(_name_of("namespace")),
-        metavar="NAME",
-        help="every table of a namespace that has a cluster key: lake.sales",
-    )
-    which.add_argument(
-        "--catalog",
-        metavar="NAME",
-        help="every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
-    )
-    of_dbt = parser.add_argument_group("tables that any dbt builds")
-    of_dbt.add_argument(
-        "--manifest",
-        type=Path,
-        metavar="FILE",
-        help="dbt's target/manifest.json: every table with cluster_by, or those that are named",
-    )
-    of_dbt.add_argument(
-        "--run-results",
-        type=Path,
-        metavar="FILE",
-        help="dbt's target/run_results.json: only what that run has built",
-    )
-    of_dbt.add_argument(
-        "--select",
-        nargs="+",
-        action="extend",
-        metavar="NAME",
-        help="only these nodes, by name or unique id; - reads the lines of dbt ls --output json",
-    )
-    of_dbt.add_argument(
-        "--map",
-        dest="renamed",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="NAME=CATALOG",
-        help="Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
-    )
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options of Spark's session and of what is printed."""
-    parser.add_argument(
-        "--conf",
-        dest="settings",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="KEY=VALUE",
-        help="a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
-    )
-    parser.add_argument(
-        "--properties-file",
-        type=_file,
-        metavar="FILE",
-        help="a file of such settings, as spark-submit takes it; those of --conf win",
-    )
-    parser.add_argument(
-        "--json",
-        dest="as_json",
-        action="store_true",
-        help="print nothing but one line of JSON to standard output",
-    )
-    parser.add_argument(
-        "--debug", action="store_true", help="print the traceback of an error to standard error"
-    )
+def _help(text: str) -> str:
+    return text.replace("%", "%%")
 
 
 def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    text = _help(argument.meaning).rstrip(".")
-    if argument.otherwise and argument.metavar:
+    text, facts = _help(argument.meaning).rstrip("."), dict[str, Any]()
+    if argument.metavar:
         text = f"{text} (default: {argument.otherwise})"
-    if not argument.metavar:
-        # One that is false by default is only ever turned on.
-        action: Any = "store_true" if argument.default is False else argparse.BooleanOptionalAction
-        parser.add_argument(_flag(argument), action=action, default=None, help=text)
-    elif argument.is_list:
-        parser.add_argument(_flag(argument), action="append", metavar=argument.metavar, help=text)
-    else:
-        parser.add_argument(_flag(argument), type=_value(argument.parse), metavar=argument.metavar, help=text)
-
-
-def _flag(argument: Argument) -> str:
-    return f"--{argument.name.replace('_', '-')}"
-
-
-def _help(text: str) -> str:
-    return text.replace("%", "%%")
+        facts = {"action": "append"} if argument.is_list else {"type": _value(argument.parse)}
+        facts["metavar"] = argument.metavar
+    else:  # one that is false by default is only ever turned on
+        is_off = argument.default is False
+        facts = {"action": "store_true" if is_off else argparse.BooleanOptionalAction, "default": None}
+    parser.add_argument(f"--{argument.name.replace('_', '-')}", help=text, **facts)
 
 
 def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
@@ -305,10 +226,6 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def _name_of(kind: str) -> Callable[[str, str], Any]:
-    return lambda _, text: name_parts(text, kind)
-
-
 def _file(text: str) -> Path:
     path = Path(text)
     if not path.is_file():
@@ -321,3 +238,56 @@ def _setting(text: str) -> tuple[str, str]:
     if not separator or not name.strip():
         raise argparse.ArgumentTypeError("it must be NAME=VALUE")
     return name.strip(), value
+
+
+_SETTINGS: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
+# The options of every command by the title of their group: help, and what argparse is told besides.
+_COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "which tables": {
+        "tables": (
+            "a table, as Spark names it: catalog.namespace.table",
+            {"nargs": "*", "type": _value(lambda _, text: name_parts(text)), "metavar": "TABLE"},
+        ),
+        "--namespace": (
+            "every table of a namespace that has a cluster key: lake.sales",
+            {"type": _value(lambda _, text: name_parts(text, "namespace")), "metavar": "NAME"},
+        ),
+        "--catalog": (
+            "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
+            {"metavar": "NAME"},
+        ),
+    },
+    "tables that any dbt builds": {
+        "--manifest": (
+            "dbt's target/manifest.json: every table with cluster_by, or those that are named",
+            {"type": Path, "metavar": "FILE"},
+        ),
+        "--run-results": (
+            "dbt's target/run_results.json: only what that run has built",
+            {"type": Path, "metavar": "FILE"},
+        ),
+        "--select": (
+            "only these nodes, by name or unique id; - reads the lines of dbt ls --output json",
+            {"nargs": "+", "action": "extend", "metavar": "NAME"},
+        ),
+        "--map": (
+            "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
+            {**_SETTINGS, "dest": "renamed", "metavar": "NAME=CATALOG"},
+        ),
+    },
+    "": {
+        "--conf": (
+            "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
+            {**_SETTINGS, "dest": "settings", "metavar": "KEY=VALUE"},
+        ),
+        "--properties-file": (
+            "a file of such settings, as spark-submit takes it; those of --conf win",
+            {"type": _file, "metavar": "FILE"},
+        ),
+        "--json": (
+            "print nothing but one line of JSON to standard output",
+            {"dest": "as_json", "action": "store_true"},
+        ),
+        "--debug": ("print the traceback of an error to standard error", {"action": "store_true"}),
+    },
+}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
@@ -28,83 +31,86 @@ from dbt_recluster.operations.declaration import (
     Argument,
     Call,
     Ending,
-    Operation,
+    OperationTable,
     key_argument,
-    operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
 from dbt_recluster.report.metrics import write_metrics
 
-DEFAULT_REPORT = "target/clustering_report.html"
+OPERATIONS = OperationTable()
+_REPORT = "target/clustering_report.html"
 
 
-def _html_path(value: Any) -> Path | None:
-    return Path(value) if isinstance(value, str) and value.lower().endswith((".html", ".htm")) else None
+def _verdicts(value: Any) -> tuple[str, ...] | None:
+    words = value.split(",") if isinstance(value, str) else value
+    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
+    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
 
 
-parse_path = parser(f"the name of an HTML file, such as {DEFAULT_REPORT}", _html_path)
-
-
-@operation(
+@OPERATIONS.declare(
     lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, BRANCH, short="information"
 )
 def clustering_information(call: Call) -> dict[str, Any]:
-    """Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have
-    which depth. Changes nothing.
+    """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, every other
+    metric, and how many blocks have which depth. Changes nothing.
     """
-    return _information(call)
+    return information_of(call.table, call.options, call.arguments["where"], _block_rows(call))
 
 
-def _information(call: Call) -> dict[str, Any]:
-    own = call.target.options  # of a table's other options, one may be wrong
-    block_rows = None if own is None else own.recluster.block_rows
-    return table_information(call.table, call.arguments["where"], block_rows)
+def information_of(
+    table: ClusteredTable, options: Callable[[], ReclusterOptions], where: str | None, block_rows: int | None
+) -> dict[str, Any]:
+    """Return the verdict on a table by some options, and its clustering metrics.
+
+    Returns:
+        verdict, threshold, reason: Those of ``clustering_overview``; ``failing`` if an option is wrong.
+    """
+    try:
+        overview = table_overview(table, options())
+    except OptionError as e:  # a wrong option prevents reclustering, not measuring
+        overview = Overview(table.name, "failing", str(e))
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "threshold", "reason")}
+    return {**facts, **table_information(table, where, block_rows)}
 
 
-def _metric(name: str, short: str, meaning: str) -> Operation:
-    """Declare an operation that prints one metric of :func:`clustering_information`."""
+def _block_rows(call: Call) -> int | None:
+    return None if call.target.options is None else call.target.options.recluster.block_rows
+
+
+def _declare_metric(short: str, figure: str, meaning: str) -> None:
+    """Declare an operation that prints one figure of :func:`clustering_information`."""
 
     def run(call: Call) -> dict[str, Any]:
-        information = _information(call)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", name)}
+        information = table_information(call.table, call.arguments["where"], _block_rows(call))
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", figure)}
 
-    return Operation(
-        f"clustering_{short}",
-        short,
-        meaning,
-        run,
-        lambda values, _: operation_text.measure(values, name),
-        (MEASURED_KEY, WHERE),
+    declare = OPERATIONS.declare(
+        lambda values, _: operation_text.measure(values, figure),
+        *(MEASURED_KEY, WHERE),
+        short=short,
+        name=f"clustering_{short}",
+        meaning=f"Print the {meaning}, under their own key or any other. Changes nothing.",
     )
+    declare(run)
 
 
-DEPTH = _metric(
-    "average_depth",
-    "depth",
-    "Print the average depth of tables, under their own key or any other. Changes nothing.",
-)
-RATIO = _metric(
-    "clustering_ratio",
-    "ratio",
-    "Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes "
-    "nothing.",
-)
+_declare_metric("depth", "average_depth", "average depth of tables")
+_declare_metric("ratio", "clustering_ratio", "clustering ratio of tables, 0 to 100 and 100 for no overlap")
 
 
-@operation(
+@OPERATIONS.declare(
     lambda values, call: recluster_text.history(values, call.arguments[PRICES.name]),
-    SINCE,
-    PRICES,
+    *(SINCE, PRICES),
     short="history",
 )
 def clustering_history(call: Call) -> dict[str, Any]:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
-    rows, depths, seconds and conflicts, and the commits of everybody else between. It is read from the tables' own
+    rows, depths, seconds and conflicts, and the commits of other writers between. It is read from the tables' own
     snapshots, so it goes as far back as those are kept. Changes nothing.
 
     Returns:
         table: The table.
-        since: The time before which entries are left out, ISO 8601, or None.
+        since: Older entries are omitted; ISO 8601, or None.
         spent: Money for the rounds among them, or None if their seconds are not all recorded, or without prices.
         assumption: What money stands for, in one line; None without prices.
         entries: The entries, oldest first.
@@ -126,64 +132,39 @@ def _failing(answer: Answer) -> Overview:
     return Overview(answer.table, "failing", answer.error or "", labels=answer.labels)
 
 
-def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
-    files = []
-    if results:
-        from dbt_recluster.report.html import write_report  # matplotlib takes a second
-
-        failing = [_failing(answer) for answer in answers if answer.error is not None]
-        files = [str(path) for path in write_report(results, arguments["path"], failing)]
-    return Ending("\n".join(files), {"files": files})
-
-
-def _verdicts(value: Any) -> tuple[str, ...] | None:
-    words = value.split(",") if isinstance(value, str) else value
-    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
-    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
-
-
-parse_by = parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None)
-parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
-
-
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows = [replace(a.result, labels=a.labels) if a.result else _failing(a) for a in answers]
     rows.sort(key=lambda row: row.rank)
-    fail_on = arguments["fail_on"] or ()
-    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
+    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in (arguments["fail_on"] or ())]
     if arguments[METRICS.name] is not None:
         try:
             write_metrics(rows, arguments[METRICS.name])
-        except OptionError as e:  # what was found is shown all the same
+        except OptionError as e:  # the overview is shown all the same
             failed.append(str(e))
-    values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
-    prices, label = arguments[PRICES.name], arguments["by"]
+    prices, label, sums = arguments[PRICES.name], arguments["by"], totals(rows)
     if label is not None:
-        values["totals"]["by"] = totals_by(rows, label)
+        sums["by"] = totals_by(rows, label)
     if prices is not None:
-        values["totals"]["assumption"] = prices.assumption
-    text = operation_text.overview(rows, values["totals"], prices)
-    return Ending(text, values, ", ".join(failed) or None)
+        sums["assumption"] = prices.assumption
+    values = {"tables": [row.as_dict() for row in rows], "totals": sums}
+    return Ending(operation_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
 
 
-@operation(
+@OPERATIONS.declare(
     lambda *_: "",
     Argument(
         "fail_on",
-        parse_verdicts,
+        parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts),
         "Fail, after showing all, if a table has one of these verdicts, such as deep,failing, and name it.",
-        otherwise="none",
-        metavar="VERDICTS",
+        "VERDICTS",
     ),
     METRICS,
     PRICES,
     Argument(
         "by",
-        parse_by,
+        parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None),
         "Totals for each tag, group or owner of the models, too; the owner is meta.owner, else that of the group.",
-        otherwise="none",
-        metavar="LABEL",
+        "LABEL",
     ),
     short="overview",
     finish=_overview,
@@ -193,17 +174,30 @@ def clustering_overview(call: Call) -> Overview:
     the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
     all, if a table cannot be read. Changes nothing.
     """
-    return overview_of(call)
-
-
-def overview_of(call: Call) -> Overview:
-    """Return the line of a call's table in the overview."""
     return table_overview(call.table, call.options(), prices=call.arguments.get(PRICES.name))
 
 
-@operation(
+def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+    results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
+    if not results:
+        return Ending("", {"files": []})
+    from dbt_recluster.report.html import write_report  # matplotlib takes a second
+
+    failing = [_failing(answer) for answer in answers if answer.error is not None]
+    files = [str(path) for path in write_report(results, arguments["path"], failing)]
+    return Ending("\n".join(files), {"files": files})
+
+
+@OPERATIONS.declare(
     lambda *_: "",
-    Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),
+    Argument(
+        "path",
+        parser(
+            f"the name of an HTML file, such as {_REPORT}",
+            lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
+        ),
+        *("The HTML file to write.", "FILE", _REPORT, Path(_REPORT)),
+    ),
     PRICES,
     short="report",
     finish=_write_report,
@@ -217,32 +211,31 @@ def clustering_report(call: Call) -> ReportData:
     return report_data(call.table, call.options(), call.arguments[PRICES.name])
 
 
-@operation(
+@OPERATIONS.declare(
     lambda cost, call: operation_text.cost(cost.as_dict(), call.arguments[PRICES.name]),
     key_argument("The key to estimate for; the table keeps its own"),
-    *PLANNING,
-    PRICES,
+    *(*PLANNING, PRICES),
     short="estimate",
 )
 def estimate_clustering_cost(call: Call) -> CostEstimate:
     """Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering,
-    and of each day of loads like those of the past seven days, played through by the planner on the bounds of the
-    blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did
-    not open because of it. Changes nothing.
+    and of each day of loads like those of the past seven days, which the planner replays on the bounds of the blocks.
+    With reads also the balance: bytes that reclustering has rewritten each day, and bytes that reads did not open
+    because of it. Changes nothing.
     """
     return CostModel.of(call.table, call.options()).estimate().priced(call.arguments[PRICES.name])
 
 
-@operation(
+@OPERATIONS.declare(
     lambda suggestion, _: operation_text.suggestion(suggestion.as_dict()),
     Argument(
         "queries",
         parse_queries,
         "Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict "
         "are tried, and pairs of them.",
-        otherwise="the compiled SQL of the project that reads the table, else its most frequent reads, else every "
-        "column with queries for one value of it",
-        metavar="SQL",
+        "SQL",
+        "the compiled SQL of the project that reads the table, else its most frequent reads, else every column with "
+        "queries for one value of it",
         is_list=True,
     ),
     *PLANNING,
@@ -257,7 +250,7 @@ def suggest_cluster_by(call: Call) -> Suggestion:
     return suggest_key(call.opened, call.arguments["queries"] or call.queries, call.options())
 
 
-@operation(lambda reads, _: operation_text.reads(reads.as_dict()), MEASURED_KEY, short="reads")
+@OPERATIONS.declare(lambda reads, _: operation_text.reads(reads.as_dict()), MEASURED_KEY, short="reads")
 def clustering_reads(call: Call) -> ReadsInformation:
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.
@@ -267,22 +260,22 @@ def clustering_reads(call: Call) -> ReadsInformation:
     return reads_information(call.table)
 
 
-@operation(
+@OPERATIONS.declare(
     lambda imported, _: operation_text.imported(imported.as_dict()),
     Argument(
         "event_log",
         parse_event_log,
         "A directory of Spark's event logs, or one log, on any file system that Spark reads.",
-        otherwise="the project's compiled SQL",
-        metavar="PATH",
+        "PATH",
+        "the project's compiled SQL",
     ),
     SINCE,
     Argument(
         "logged_as",
         parse_logged_as,
         "The table's full name in the logs, if other applications give its catalog another name.",
-        otherwise="its name here",
-        metavar="NAME",
+        "NAME",
+        "its name here",
     ),
     needs_choice=True,
 )
@@ -306,7 +299,7 @@ def import_reads(call: Call) -> ImportedReads:
     return record_queries(call.opened, call.queries)
 
 
-@operation(lambda values, _: operation_text.forgotten(values), needs_choice=True)
+@OPERATIONS.declare(lambda values, _: operation_text.forgotten(values), needs_choice=True)
 def forget_reads(call: Call) -> dict[str, Any]:
     """Drop the recorded reads of tables, those of import_reads and of recluster_reads: project.
 

@@ -8,47 +8,39 @@ from typing import Any
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.operations.declaration import METRICS, Argument, Call, Operation, flag, operation
+from dbt_recluster.operations.declaration import METRICS, Argument, Call, OperationTable, flag
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible
 from dbt_recluster.report import operation_text
 
+OPERATIONS = OperationTable()
 
-def _declare(
-    name: str,
-    meaning: str,
-    *arguments: Argument,
-    eligible: Eligible = EVERY_TABLE,
-    more: tuple[Argument, ...] = (),
-) -> Operation:
-    """Declare the method of :class:`TableMaintenance` of this name, which takes the arguments without ``more``."""
+
+def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> None:
+    """Declare the method of :class:`TableMaintenance` of this name; the method takes all arguments but ``metrics``."""
     method = getattr(TableMaintenance, name)
 
     @wraps(method)
     def run(call: Call) -> Any:
-        maintenance = TableMaintenance(call.opened.iceberg, catalog=call.catalog)
-        return method(maintenance, **{argument.name: call.arguments[argument.name] for argument in arguments})
+        given = {each.name: call.arguments[each.name] for each in arguments if each is not METRICS}
+        return method(TableMaintenance(call.opened.iceberg, catalog=call.catalog), **given)
 
-    return Operation(
-        name,
-        "",
-        meaning,
-        run,
+    OPERATIONS.declare(
         lambda result, _: operation_text.maintained(result.as_dict()),
-        (*arguments, *more),
+        *arguments,
+        meaning=meaning,
         eligible=eligible,
         needs_choice=eligible is EVERY_TABLE,
-    )
+    )(run)
 
 
 def _older_than(meaning: str, otherwise: str) -> Argument:
-    return Argument("older_than", parse_moment, meaning, otherwise=otherwise, metavar="TIME")
+    return Argument("older_than", parse_moment, meaning, "TIME", otherwise)
 
 
-EXPIRE = _declare(
+_declare(
     "expire_snapshots",
-    "Expire the snapshots of tables, and delete the data and delete files that no other snapshot has: among them the "
-    "blocks that merges have replaced. Branches and tags stay. History, and time travel to what has expired, go with "
-    "them.",
+    "Expire the snapshots of tables, and delete the data and delete files that no other snapshot references, such as "
+    "blocks that merges have replaced. Branches and tags stay. Expired snapshots leave history and time travel.",
     _older_than(
         "Snapshots committed before it expire: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
         "Within the past hour it is refused.",
@@ -58,20 +50,20 @@ EXPIRE = _declare(
         "retain_last",
         parse_snapshot_count,
         "How many snapshots stay, however old.",
-        otherwise="the table's history.expire.min-snapshots-to-keep, else 1",
-        metavar="NUMBER",
+        "NUMBER",
+        "the table's history.expire.min-snapshots-to-keep, else 1",
     ),
     flag(
         "force",
-        "Allow an older_than within the past hour, though a query that began before may still read what goes.",
+        "Allow an older_than within the past hour, though a running query may still read what is deleted.",
     ),
-    flag("dry_run", "Say what would go and how many bytes come free; change nothing."),
+    flag("dry_run", "Report what would expire and the bytes freed; change nothing."),
 )
-ORPHANS = _declare(
+_declare(
     "remove_orphan_files",
-    "Name the files in the directories of tables that no snapshot knows, left behind by writers that failed or were "
-    "killed; with dry_run false, delete them. A file that any table of the catalog uses stays; refused where another "
-    "table writes to the same place, or a table of the catalog cannot be read.",
+    "Name orphan files: files in the directories of tables that no snapshot references, left by writers that failed or "
+    "were killed; with dry_run false, delete them. A file that any table of the catalog uses stays. Refused where "
+    "another table writes to the same place, or a table of the catalog cannot be read.",
     _older_than(
         "Only files last changed before it: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
         "Less than 3 days is refused, since the files of a writer that has not committed yet look like orphans.",
@@ -83,43 +75,43 @@ ORPHANS = _declare(
     ),
     flag("dry_run", "Only name the files.", default=True),
 )
-MANIFESTS = _declare(
+_declare(
     "rewrite_manifests",
-    "Rewrite the manifests of tables, ordered by partition and of the size in commit.manifest.target-size-bytes: "
-    "planning a query then reads fewer. Data files stay as they are.",
-    flag("dry_run", "Say how many manifests there are and would be at best; change nothing."),
+    "Rewrite the manifests of tables, ordered by partition and of the size in commit.manifest.target-size-bytes, so "
+    "that planning a query reads fewer. Data files stay as they are.",
+    flag("dry_run", "Report how many manifests there are and would be at best; change nothing."),
 )
-DELETES = _declare(
+_declare(
     "rewrite_position_delete_files",
     "Compact the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than "
     "five in a partition as they are, and deletion vectors.",
-    flag("dry_run", "Say how many there are in one partition at most; change nothing."),
+    flag("dry_run", "Report the most that one partition has; change nothing."),
 )
-MAINTAIN = _declare(
+_declare(
     "maintain",
-    "Do what is due for tables, with one line for each: compact position delete files (five or more in a partition), "
-    "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
-    "and, with orphans, remove orphan files of more than three days.",
+    "Do the maintenance that is due, with one line for each table: compact position delete files (five or more in a "
+    "partition), rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' "
+    "own settings and, with orphans, remove orphan files of more than three days.",
     flag(
         "orphans",
-        "Also remove orphan files of more than three days, for which all files in the table's directories are listed.",
+        "Also remove orphan files of more than three days, which lists all files in the table's directories.",
     ),
-    flag("dry_run", "Say what is due; change nothing."),
+    flag("dry_run", "Report what is due; change nothing."),
+    METRICS,
     eligible=MAINTAINED,
-    more=(METRICS,),
 )
 
 
-@operation(
+@OPERATIONS.declare(
     lambda values, _: operation_text.removed(values),
-    flag("dry_run", "Say what would be removed; change nothing."),
+    flag("dry_run", "Report what would be removed; change nothing."),
     eligible=EVERY_TABLE,
     needs_choice=True,
 )
 def remove_clustering(call: Call) -> dict[str, Any]:
-    """Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, with its
-    write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. It is
-    for tables that no model clusters any more, and for the time before dbt-recluster is uninstalled.
+    """Strip tables of what dbt-recluster keeps in them: the sort order that their models have set, with its
+    write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
+    tables that no model clusters any more, and before dbt-recluster is uninstalled.
 
     Returns:
         table: The table.

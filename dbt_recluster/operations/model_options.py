@@ -1,7 +1,4 @@
-"""What a model says about the clustering of its table.
-
-dbt does not check the values of an adapter's configs, so they are checked here, before any data is written.
-"""
+"""The options of a model, checked before any data is written: dbt checks no values of an adapter's configs."""
 
 from __future__ import annotations
 
@@ -28,11 +25,8 @@ from dbt_recluster.text import did_you_mean
 
 DEFAULT_FILE_FORMAT = "iceberg"
 
-# In a node's `meta`: every option by its own name.
-META = "recluster"
+META = "recluster"  # in a node's `meta`: every option by its own name
 _PREFIX = "recluster_"
-# Less alike are names that projects have of their own, such as cluster_by_old.
-_ALIKE = 0.88
 
 
 def file_format(config: Mapping[str, Any]) -> str:
@@ -42,15 +36,7 @@ def file_format(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options of a model.
-
-    Attributes:
-        recluster: How its table is reclustered.
-        records_reads: Whether the reads of the model's project are recorded after a build.
-        columns: The model's columns, once they are known.
-        unknown: Warnings about names that no option has.
-        sorted_by: The sort order that dbt-trino sets when it makes the table, as the model has it, or None.
-    """
+    """The options of a model."""
 
     cluster_by: ClusterKey | None = option(
         lambda _, value: None if value == [] else parse_cluster_key(value),
@@ -83,38 +69,36 @@ class ModelOptions:
         is_recorded=False,
     )
     recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
-    records_reads: bool = False
-    columns: Columns | None = None
-    unknown: tuple[str, ...] = ()
-    sorted_by: str | None = None
+    records_reads: bool = False  # whether to record the project's reads after a build
+    columns: Columns | None = None  # of the model, once they are known
+    unknown: tuple[str, ...] = ()  # warnings about names that no option has
+    sorted_by: str | None = None  # of the model, which dbt-trino makes the table's sort order
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
-        """Read a node's config: its own keys, and the names in its ``meta: {recluster: ...}``, which mean the same.
+        """Read a node's config, in which ``meta: {recluster: ...}`` overrides keys of the same meaning.
 
-        Those in ``meta`` win: they are for dbt-recluster alone, and a folder's ``+cluster_by`` may have exceptions.
+        ``meta.recluster`` is for dbt-recluster alone, so a model can be an exception to a folder's ``+cluster_by``.
         """
         meta = _meta(config)
-        values = {
-            name: (declaration.config, config.get(declaration.config))
-            if meta.get(name) is None
-            else (f"meta.{META}.{name}", meta[name])
-            for name, declaration in MODEL_OPTIONS.items()
-        }
+        values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
+        in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
+        values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
         _, reads = values["reads"]
         of_project = isinstance(reads, str) and reads.strip().lower() == "project"
         if of_project:
             del values["reads"]
         given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
         recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
-        unknown, properties = tuple(unknown_names(config)), config.get("properties")
+        properties = config.get("properties")
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
+        unknown = tuple(unknown_names(config))
         return cls(
             **given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by
         )
 
     def resolve(self, columns: Columns) -> ModelOptions:
-        """Return these options with their key checked against the model's columns and spelled like them."""
+        """Return these options with the key checked against the model's columns, and its case taken from them."""
         if self.cluster_by is None:
             return self
         return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
@@ -126,7 +110,7 @@ class ModelOptions:
         return self.cluster_by.order_by(self.columns) or None
 
     def properties(self) -> dict[str, str]:
-        """Return the properties that record these options with the table; one with its default is not recorded."""
+        """Return the properties that record these options with the table; defaults are not recorded."""
         values = {**vars(self), **vars(self.recluster)}
         return {
             declaration.table_property: property_text(values[name])
@@ -135,7 +119,7 @@ class ModelOptions:
         }
 
     def recorded(self, properties: Mapping[str, str]) -> dict[str, str | None]:
-        """Return what to set among a table's properties, or to remove, so that they record these options."""
+        """Return the changes to a table's properties that record these options; None removes one."""
         former = (name for name in properties if name.startswith(OPTION_PREFIX))
         return {**dict.fromkeys(former), **self.properties()}
 
@@ -154,50 +138,48 @@ def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:
-    """Return the properties that are named like options and are none."""
+    """Return the properties with an option's prefix that are no option."""
     known = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
     return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
 
 
 def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = None) -> Iterator[str]:
-    """Yield a warning about each name in a node's config or its ``meta`` that looks like one of ours and is not read.
+    """Yield a warning for each name in a node's config or its ``meta`` that resembles an option and is none.
 
-    ``others`` are the configs of dbt and its adapter, such as dbt-spark's ``clustered_by``. None if they are not known:
-    only what begins with our prefix counts then.
+    ``others`` are the configs of dbt and its adapter, such as dbt-spark's ``clustered_by``; None if they are not known:
+    then only names with our prefix count.
     """
     for key in config:
         if key.startswith(_PREFIX) and key not in CONFIGS:
             yield f"there is no config {key}; {_meant(key, CONFIGS)}"
-        elif others is not None and key not in others and key not in CONFIGS and _is_like(key, CONFIGS):
+        elif others is not None and key not in others and key not in CONFIGS and _is_similar(key, CONFIGS):
             yield f"there is no config {key}; {did_you_mean(key, CONFIGS)}"
     meta = config.get("meta")
     for name, value in meta.items() if isinstance(meta, Mapping) else ():
-        if name != META and _is_like(str(name), (META,)):
+        if name != META and _is_similar(str(name), (META,)):
             yield f"meta.{name} is not read; did you mean meta.{META}?"
         for key in value if name == META and isinstance(value, Mapping) else ():
             if key not in MODEL_OPTIONS:
                 yield f"there is no meta.{META}.{key}; {_meant(str(key), MODEL_OPTIONS)}"
 
 
-def _is_like(name: str, names: Iterable[str]) -> bool:
-    return bool(get_close_matches(name.lower(), names, n=1, cutoff=_ALIKE))
+def _is_similar(name: str, names: Iterable[str]) -> bool:
+    # Projects have names of their own, such as cluster_by_old, that are less similar.
+    return bool(get_close_matches(name.lower(), names, n=1, cutoff=0.88))
 
 
 def _meant(name: str, known: Mapping[str, Option]) -> str:
-    """Return a question for the nearest name, or all of them. Our prefix, which makes any two alike, does not count."""
+    """Suggest the nearest name, or list all. The prefix does not count: it makes any two names similar."""
     near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
     meant = [each for each, declaration in known.items() if declaration.name in near]
     return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
 
 
 def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options under a node's ``meta``."""
     meta = config.get("meta")
     given = meta.get(META) if isinstance(meta, Mapping) else None
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise OptionError(
-            f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
-        )
-    return given
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    raise OptionError(
+        f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
+    )

@@ -1,4 +1,4 @@
-"""Every operation by name, and how one runs on tables, one after the other, for dbt and for the command alike."""
+"""Every operation by name, and the run of one on tables, one after the other, for dbt and for the command."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
-from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation
-from dbt_recluster.operations.inspection import overview_of
+from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation, OperationTable
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.metrics import write_metrics
 from dbt_recluster.text import did_you_mean
 
-OPERATIONS: Mapping[str, Operation] = {
-    operation.name: operation
-    for module in (reclustering, inspection, maintenance_operations)
-    for operation in vars(module).values()
-    if isinstance(operation, Operation)
-}
+OPERATIONS = OperationTable(
+    reclustering.OPERATIONS | inspection.OPERATIONS | maintenance_operations.OPERATIONS
+)
 
 
 def operation_named(name: str) -> Operation:
@@ -36,15 +32,13 @@ def operation_named(name: str) -> Operation:
 def run_operation(
     operation: Operation, targets: Iterable[Target], arguments: Mapping[str, Any], context: Context
 ) -> Iterator[tuple[Answer, int, int]]:
-    """Run an operation on tables and yield what came of each. A table that fails does not stop the others.
+    """Run an operation on tables; yield each answer, its number from 1, and the number of tables.
 
-    Tables that the user did not name are passed over if they are not built.
-
-    Yields:
-        The answer, its number from 1, and the number of tables.
+    A table that fails does not stop the others. One that the user did not name is passed over if it is not built.
     """
     catalog = CatalogFiles()
-    calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
+    calls = [Call(target, arguments, context, catalog) for target in targets]
+    calls = reclustering.gain_first(calls) if operation.is_rewrite else calls
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)
@@ -52,48 +46,20 @@ def run_operation(
             yield replace(answer, call=call), number, len(calls)
 
 
-def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
-    """Write the overview's line of each table that was worked on to a file, if any; return why it was not written."""
-    if path is None or not answers:
-        return []
-    try:
-        write_metrics(list(map(_overview, answers)), path)
-    except OptionError as e:
-        return [str(e)]
-    return []
-
-
-def metrics_path(operation: Operation, arguments: Mapping[str, Any]) -> Path | None:
-    """Return where the metrics of the tables go after an operation that changes them, or None."""
-    is_change = operation.finish is None and not arguments.get("dry_run")
-    return arguments.get(METRICS.name) if is_change else None
-
-
-def _overview(answer: Answer) -> Overview:
-    assert answer.call is not None
-    try:
-        if answer.error is None:
-            return overview_of(answer.call)
-        return Overview(answer.table, "failing", answer.error)
-    except Exception as e:
-        return Overview(answer.table, "failing", answer.call.context.explain(e))
-
-
 def _answer(operation: Operation, call: Call) -> Answer | None:
-    """Run an operation on one table; None if the table is passed over without a word."""
-    relation = call.target.relation
+    """Run an operation on one table; None if the table is passed over in silence."""
+    relation, context = call.target.relation, call.context
     try:
-        if not call.target.required and not call.context.exists(call.target):
-            absent = call.context.absent
-            return _not_done(relation, absent) if operation.is_rewrite and absent else None
+        if not call.target.required and not context.exists(call.target):
+            return _not_done(relation, context.absent) if operation.is_rewrite and context.absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)
     except BudgetSpentError as e:
         return _not_done(relation, f"not reclustered, {e}")
-    except Exception as e:
+    except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
-        error = call.context.explain(e)
+        error = context.explain(e)
         answer = _not_done(relation, f"failed: {error}", error, getattr(e, "orphans", ()))
         return replace(answer, warnings=call.warnings)
     if operation.finish is not None:
@@ -113,3 +79,31 @@ def failure_line(answer: Answer) -> str:
     """Return why an operation failed for a table, with the table's name."""
     error = answer.error or ""
     return error if answer.table in error else f"{answer.table}: {error}"
+
+
+def metrics_path(operation: Operation, arguments: Mapping[str, Any]) -> Path | None:
+    """Return the file for the metrics of the tables that an operation changes, or None."""
+    is_change = operation.finish is None and not arguments.get("dry_run")
+    return arguments.get(METRICS.name) if is_change else None
+
+
+def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
+    """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
+    try:
+        if path is not None and answers:
+            write_metrics(list(map(_overview, answers)), path)
+    except OptionError as e:
+        return [str(e)]
+    return []
+
+
+def _overview(answer: Answer) -> Overview:
+    assert answer.call is not None
+    error = answer.error
+    try:
+        if error is None:
+            line: Overview = inspection.clustering_overview.run(answer.call)
+            return line
+    except Exception as e:  # whatever fails, the metrics of the other tables are written
+        error = answer.call.context.explain(e)
+    return Overview(answer.table, "failing", error)

@@ -1,4 +1,4 @@
-"""The tables that an operation works on, and the queries of a project that read them: dbt's graph or a manifest."""
+"""The tables that an operation works on, and the project's queries of them, from dbt's graph or a manifest."""
 
 from __future__ import annotations
 
@@ -17,66 +17,44 @@ Node = Mapping[str, Any]
 TABLES = ("model", "seed", "snapshot")
 # The materializations without blocks. Any other may make a table: adapters and projects have their own.
 _NO_TABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
-# Nodes whose SQL is part of that of others, and does not run by itself.
-_INLINED = ("ephemeral", "view")
-_READERS = ("model", "snapshot", "test", "analysis")
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table to work on.
+    """A table to work on; one outside the project has no options of a model, and no unique id."""
 
-    Attributes:
-        relation: Its identifier.
-        options: The options of its model, or None for a table that is not part of the project.
-        required: Whether the user named it. Otherwise it is passed over if it is not built yet.
-        error: What is wrong with its model's options. Other tables are worked on regardless.
-        unique_id: dbt's id of its node, or None for a table that is not part of the project.
-        labels: Its tags, group and owner (:func:`labelled`).
-    """
-
-    relation: str
+    relation: str  # its identifier
     options: ModelOptions | None = None
-    required: bool = True
-    error: str | None = None
+    required: bool = True  # whether the user named it; otherwise it is passed over if it is not built yet
+    error: str | None = None  # what is wrong with its model's options
     unique_id: str | None = None
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)  # see :func:`labelled`
 
 
 @dataclass(frozen=True)
 class Eligible:
-    """Which of a project's tables an operation is for, among those that are not named one by one.
+    """The nodes that an operation is for, unless tables are named one by one."""
 
-    Attributes:
-        trait: What sets them apart, for errors: "has cluster_by".
-        by_default: Whether ``--select`` admits other tables too.
-    """
+    option: str | None  # the option that they have; None for all Iceberg tables
+    trait: str  # what they have in common, for errors
+    by_default: bool = False  # whether ``--select`` admits other tables too
 
-    admits: Callable[[Node], bool]
-    trait: str
-    by_default: bool = False
-
-
-def _has(option: str) -> Callable[[Node], bool]:
-    """Admit nodes that have an option, and those with an error in them, which is reported in its turn."""
-
-    def admits(node: Node) -> bool:
-        try:
-            return bool(getattr(ModelOptions.of_config(node["config"]), option))
-        except ReclusterError:
-            return True
-
-    return admits
+    def admits(self, node: Node) -> bool:
+        """Return whether the operation is for a node; one whose options are wrong is admitted to report that."""
+        if self.option is None:
+            return file_format(node["config"]) == DEFAULT_FILE_FORMAT
+        options = target_of(node).options
+        return options is None or bool(getattr(options, self.option))
 
 
-EVERY_TABLE = Eligible(lambda node: file_format(node["config"]) == DEFAULT_FILE_FORMAT, "is an Iceberg table")
-CLUSTERED = Eligible(_has("cluster_by"), "has cluster_by")
-MAINTAINED = Eligible(_has("maintain"), "has recluster_maintain: true", by_default=True)
+EVERY_TABLE = Eligible(None, "is an Iceberg table")
+CLUSTERED = Eligible("cluster_by", "has cluster_by")
+MAINTAINED = Eligible("maintain", "has recluster_maintain: true", by_default=True)
 
 
 def has_table(node: Node) -> bool:
-    """Whether a node makes a table."""
+    """Return whether a node makes a table."""
     kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
     return kind in TABLES and materialized not in _NO_TABLES
 
@@ -88,21 +66,14 @@ def choose(
     eligible: Eligible = CLUSTERED,
     of: str = "this project",
 ) -> list[Target]:
-    """Return the tables that a user names, or all among nodes that an operation is for.
+    """Return the tables that a user names, as relations or nodes (:func:`table_named`), or those of all eligible nodes.
 
-    Args:
-        nodes: Those of the project, or those that the user has selected.
-        table: A relation (``schema.table``), a node as :func:`table_named` finds it, or a list of both.
-        names: Which names mean the same table.
-        eligible: Which tables the operation is for.
-        of: What the nodes are, for errors.
+    ``nodes`` are those of the project, or those that the user has selected, which ``of`` says for errors.
     """
     every = list(nodes)
     if table is not None:
-        return [
-            _named_target(name.strip(), every, names)
-            for name in ([table] if isinstance(table, str) else table)
-        ]
+        given = [table] if isinstance(table, str) else table
+        return [_named_target(name.strip(), every, names) for name in given]
     admitted = [node for node in every if has_table(node) and eligible.admits(node)]
     if not admitted:
         raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")
@@ -122,20 +93,16 @@ def target_of(node: Node, relation: str | None = None, *, required: bool = False
 
 
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:
-    """Return nodes with ``labels``: their tags, group and owner, which is ``meta.owner``, else that of the group."""
+    """Return nodes with ``labels``: their tags, group, and owner, which is ``meta.owner``, else that of the group."""
     owners = {(of.get("package_name"), of.get("name")): of.get("owner") or {} for of in groups.values()}
 
     def labels(node: Node) -> dict[str, list[str]]:
         group = node.get("group") or node["config"].get("group")
         of_group = owners.get((node.get("package_name"), group), {})
-        owner = (
-            (node["config"].get("meta") or {}).get("owner") or of_group.get("name") or of_group.get("email")
-        )
-        found = {
-            "tag": node.get("tags") or [],
-            "group": [group],
-            "owner": owner if isinstance(owner, list) else [owner],
-        }
+        meta = node["config"].get("meta") or {}
+        owner = meta.get("owner") or of_group.get("name") or of_group.get("email")
+        owners_of_node = owner if isinstance(owner, list) else [owner]
+        found = {"tag": node.get("tags") or [], "group": [group], "owner": owners_of_node}
         return {name: list(dict.fromkeys(map(str, filter(None, values)))) for name, values in found.items()}
 
     return {unique_id: {**node, "labels": labels(node)} for unique_id, node in nodes.items()}
@@ -155,9 +122,8 @@ def _named_target(name: str, nodes: Sequence[Node], names: NameResolution) -> Ta
         name = join_parts(parts)
         if len(parts) == 1:
             return target_of(required_table(parts[0], nodes), required=True)
-        node = next(
-            (each for each in filter(has_table, nodes) if names.is_same(relation_of(each), parts)), None
-        )
+        same = (each for each in filter(has_table, nodes) if names.is_same(relation_of(each), parts))
+        node = next(same, None)
     return Target(name) if node is None else target_of(node, required=True)
 
 
@@ -169,10 +135,14 @@ def table_named(name: str, nodes: Iterable[Node]) -> Node | None:
     Raises:
         OptionError: Several have the name, or it makes no table.
     """
+
+    def names(node: Node) -> tuple[str, ...]:
+        own = str(node.get("name"))
+        return str(node.get("unique_id")), own, f"{own}.v{node.get('version')}"
+
     nodes = [node for node in nodes if node.get("resource_type", "model") in TABLES]
-    matches = [node for node in nodes if name in _names(node)] or [
-        node for node in nodes if name == node.get("alias")
-    ]
+    matches = [node for node in nodes if name in names(node)]
+    matches = matches or [node for node in nodes if name == node.get("alias")]
     if len(matches) > 1:
         ids = " or ".join(str(node["unique_id"]) for node in matches)
         raise OptionError(f"{name} may be {ids}; give one of these")
@@ -185,13 +155,8 @@ def table_named(name: str, nodes: Iterable[Node]) -> Node | None:
     return matches[0] if matches else None
 
 
-def _names(node: Node) -> tuple[str, ...]:
-    name = str(node.get("name"))
-    return str(node.get("unique_id")), name, f"{name}.v{node.get('version')}"
-
-
 def required_table(name: str, nodes: Sequence[Node]) -> Node:
-    """Return the node that :func:`table_named` finds; an OptionError names those that there are."""
+    """Return the node that :func:`table_named` finds, or raise an OptionError that suggests others."""
     if (node := table_named(name, nodes)) is not None:
         return node
     known = sorted({node["name"] for node in nodes if has_table(node)})
@@ -205,16 +170,16 @@ def required_table(name: str, nodes: Sequence[Node]) -> Node:
 def project_queries(
     nodes: Mapping[str, Node], unique_id: str, compiled: Callable[[Node], str | None]
 ) -> dict[str, str]:
-    """Return the compiled SQL of everything that reads the table of a node, directly or through views, by name.
+    """Return the SQL that reads the table of a node, directly or through views, by the reader's unique id.
 
-    ``nodes`` are those of the project by their ids, and ``compiled`` returns the SQL of one, or None.
+    ``nodes`` are those of the project by their ids, and ``compiled`` returns the compiled SQL of one, or None.
     """
     queries = {str(node["unique_id"]): compiled(node) for node in _readers(nodes, unique_id)}
     return {name: text for name, text in sorted(queries.items()) if text}
 
 
 def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
-    """Yield the nodes that run a query of the table; those that read a view of it too.
+    """Yield the nodes that run a query of the table, directly or through a view.
 
     A view that only tests read is there for people outside the project, who run its query.
     """
@@ -229,8 +194,9 @@ def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
                 continue
             reached.add(node["unique_id"])
             kind, materialized = node.get("resource_type"), node["config"].get("materialized")
-            runs = kind in _READERS and (node.get("language") or "sql") == "sql"
-            if kind == "model" and materialized in _INLINED:
+            is_reader = kind in ("model", "snapshot", "test", "analysis")
+            runs = is_reader and (node.get("language") or "sql") == "sql"
+            if kind == "model" and materialized in ("ephemeral", "view"):  # inlined into other queries
                 waiting.append(node["unique_id"])
                 readers = children.get(node["unique_id"], ())
                 runs = materialized == "view" and all(each.get("resource_type") == "test" for each in readers)

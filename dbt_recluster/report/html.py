@@ -1,7 +1,7 @@
 """The report as a self-contained HTML file: no network, no script, light and dark, readable on a phone.
 
-Its figures are drawn by matplotlib in placeholder colours, which are then replaced by the page's CSS variables, so that
-one drawing serves light and dark.
+matplotlib draws the figures in the page's light colours, which its CSS variables then replace: one drawing serves light
+and dark.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,56 +29,49 @@ if TYPE_CHECKING:
     from dbt_recluster.advice.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-_LAST_COMMITS = 30
-_SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text is readable there
 _MOST_BARS = 400
-_MOST_POINTS = 800
 _STRETCHES = 100
-_MOST_LEVELS = 5
-_MOST_IN_PICTURE = 8
-_HIGHEST = 3  # a threshold beyond so many times the greatest depth would leave no room for the curve
 _SHORTEST_SPAN = timedelta(minutes=1)
-# The page's colours in the light, which the picture has; its CSS variables take the place of the others in figures.
-_PNG_COLOURS = dict(
-    re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0])
-)
-_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOURS)}
+# The page's light colours. Those that are equal are equal in the dark too.
+_COLOURS = dict(re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0]))
+_STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "text.color": _COLOURS["ink"],
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _COLOURS["muted"]),
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), _COLOURS["grid"]),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.7,
+}
 
 
-def write_report(
-    reports: Sequence[ReportData], path: str | Path, failing: Sequence[Overview] = ()
-) -> list[Path]:
-    """Write the report on one or more tables, and a picture of the same name beside it for a terminal or a chat.
-
-    Args:
-        reports: The tables' data.
-        path: The HTML file.
-        failing: The lines of tables that have none.
+def write_report(reports: Sequence[ReportData], path: Path, failing: Sequence[Overview] = ()) -> list[Path]:
+    """Write the HTML report on tables, and beside it a picture of the same name for a terminal or a chat.
 
     Raises:
-        ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
+        ReportError: matplotlib is missing, or a file cannot be written.
     """
     ranked = sorted(reports, key=lambda report: report.overview.rank)
-    page = render(ranked, "Clustering report", datetime.now(timezone.utc), failing)
-    picture = overview_png(ranked)
-    html = Path(path)
-    png = html.with_suffix(".png")
+    page, picture = render(ranked, datetime.now(timezone.utc), failing), overview_png(ranked)
+    png = path.with_suffix(".png")
     try:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(page, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
         png.write_bytes(picture)
     except OSError as e:
-        raise ReportError(f"The report cannot be written to {html}: {e.strerror or e}") from e
-    return [html, png]
+        raise ReportError(f"The report cannot be written to {path}: {e.strerror or e}") from e
+    return [path, png]
 
 
-def render(reports: Sequence[ReportData], title: str, now: datetime, failing: Sequence[Overview] = ()) -> str:
-    """Return the page, with the failing tables first and the others in the order given."""
+def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overview] = ()) -> str:
+    """Return the page: failing tables first, then the others in the order given."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        # A long name may break between its words.
         "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", name)),
         "cells": lambda entry: {
             name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()
@@ -92,17 +86,16 @@ def render(reports: Sequence[ReportData], title: str, now: datetime, failing: Se
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         failing=failing,
         prices=next((report.prices for report in reports), None),
         tables=list(map(_table, reports)),
-        last_commits=_LAST_COMMITS,
+        last_commits=30,
     )
 
 
 def _table(report: ReportData) -> dict[str, Any]:
-    """Return what the template shows of a table beside its data."""
+    """Return the template's values for a table."""
     balance, figures = report.balance, {}
     is_loss = balance is not None and balance.rewritten > balance.saved
     if report.information["total_block_count"]:
@@ -125,14 +118,10 @@ def _table(report: ReportData) -> dict[str, Any]:
 
 
 def depth_curve(report: ReportData) -> str:
-    """Draw how many blocks cover each key: before and after the last recluster, and now; and the threshold.
-
-    Where reads end hangs from above.
-    """
+    """Draw how many blocks cover each key, before and after the last recluster and now; threshold; where reads end."""
     figure, axes = _figure()
-    _draw_curves(axes, report, _COLOURS)
-    if shows_ends(report):
-        # How often reads end in each stretch of the keys.
+    _draw_curves(axes, report)
+    if shows_ends(report):  # bars that hang from above
         weight, _ = np.histogram(report.now.at, _STRETCHES, (0, 1), weights=report.now.ends)
         top = 1.25 * axes.get_ylim()[1]
         places = np.flatnonzero(weight)
@@ -145,7 +134,7 @@ def depth_curve(report: ReportData) -> str:
 
 
 def shows_ends(report: ReportData) -> bool:
-    """Whether the curve shows where reads end: some are known, and its axis is that of the blocks now."""
+    """Return whether the curve shows where reads end: some are known, and the axis is that of the blocks now."""
     ends = report.now.ends
     return ends is not None and bool(ends.sum() > 0) and (report.after is None or report.partitions == 1)
 
@@ -166,17 +155,16 @@ def histogram(information: Mapping[str, Any]) -> str:
 
 
 def blocks(report: ReportData, layout: Layout) -> str:
-    """Draw each block as a bar over its range, new blocks above, reclustered ones below them."""
+    """Draw each block as a bar over its range, new blocks above reclustered ones."""
     count = len(layout.lower)
     figure, axes = _figure()
-    # Evenly spaced ones if there are too many to tell apart.
+    # Evenly spaced blocks if there are too many to tell apart.
     shown = np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
     order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
     for shade, _, levels in level_shades(layout):
         rows = np.flatnonzero(np.isin(layout.level[order], levels))
         lower = layout.lower[order[rows]]
-        # A block of a single key must still be visible.
-        upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
+        upper = np.maximum(layout.upper[order[rows]], lower + 0.004)  # a block of a single key is visible
         width = max(0.6, min(5.0, 110 / max(1, len(order))))
         axes.hlines(rows, lower, upper, colors=_COLOURS[f"level{shade}"], linewidths=width)
     axes.set_ylim(len(order) - 0.2, -0.8)
@@ -189,10 +177,10 @@ def blocks(report: ReportData, layout: Layout) -> str:
 
 
 def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
-    """Return each shade that the levels need: its number, its name and its levels."""
+    """Return the shades for the levels: number, name and levels of each."""
     levels = np.unique(layout.level)
     shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
-    parts = [part for part in np.array_split(levels[levels > 0], _MOST_LEVELS - 1) if len(part)]
+    parts = [part for part in np.array_split(levels[levels > 0], 4) if len(part)]
     for number, part in enumerate(parts, start=1):
         first, last = int(part[0]), int(part[-1])
         shades.append((number, f"level {first}" + (f" to {last}" if last > first else ""), part.tolist()))
@@ -218,26 +206,25 @@ def read_bytes(balance: Balance, table: str) -> str:
 
 
 def history(report: ReportData) -> str:
-    """Draw the depth after each round over time with the threshold, and the bytes loaded and rewritten below it."""
+    """Draw depth and threshold over time, and below them the bytes loaded and rewritten."""
     entries = report.history
     rounds = [entry for entry in entries if entry.is_recluster and entry.depth_before is not None]
     figure, axes = _figure(rows=2 if rounds else 1)
     above, below = axes if rounds else (None, axes)
     if above is not None:
         at = [entry.at for entry in rounds]
-        before, after = [entry.depth_before for entry in rounds], [entry.depth_after for entry in rounds]
-        for moment, *ends in zip(at, before, after, strict=True):
+        depths = {name: [getattr(e, f"depth_{name}") for e in rounds] for name in ("before", "after")}
+        for moment, *ends in zip(at, *depths.values(), strict=True):
             above.plot([moment, moment], ends, color=_COLOURS["muted"], linewidth=1)
-        above.plot(at, before, "o", color=_COLOURS["before"], markersize=4)
-        above.plot(at, after, "o", color=_COLOURS["after"], markersize=4)
+        for name, ends in depths.items():
+            above.plot(at, ends, "o", color=_COLOURS[name], markersize=4)
         above.set_ylabel("average depth")
-        _draw_threshold(above, report.threshold, max(filter(None, before), default=0), _COLOURS)
+        _draw_threshold(above, report.threshold, max(filter(None, depths["before"]), default=0))
         above.set_ylim(bottom=0)
         above.margins(y=0.2)
     loads = [(entry.at, entry.bytes_loaded) for entry in entries if not entry.is_recluster]
     rewrites = [(entry.at, entry.bytes_in) for entry in entries if entry.is_recluster]
-    most = max(sum(count for _, count in series) for series in (loads, rewrites))
-    unit, factor = best_unit(most)
+    unit, factor = best_unit(max(sum(count for _, count in series) for series in (loads, rewrites)))
     for name, series in (("load", loads), ("after", rewrites)):
         if series:
             times, counts = zip(*series, strict=True)
@@ -246,11 +233,9 @@ def history(report: ReportData) -> str:
             below.plot([times[-1]], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
     below.set_ylabel(f"{unit} so far")
     below.set_ylim(bottom=0)
-    import matplotlib.dates
-
     if entries[-1].at - entries[0].at < _SHORTEST_SPAN:
         below.set_xlim(entries[0].at - _SHORTEST_SPAN / 20, entries[0].at + _SHORTEST_SPAN)
-    dates: Any = matplotlib.dates
+    dates: Any = import_module("matplotlib.dates")
     locator = dates.AutoDateLocator(minticks=2, maxticks=5)
     below.xaxis.set_major_locator(locator)
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
@@ -258,21 +243,18 @@ def history(report: ReportData) -> str:
 
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:
-    """Draw the depth curves of the tables, one below the other, as a PNG that is 1200 pixels wide."""
-    pyplot, drawn, lines = _pyplot(), list(reports)[:_MOST_IN_PICTURE], dict[str, Any]()
-    with pyplot.rc_context(_settings(_PNG_COLOURS)):
+    """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
+    pyplot, drawn, lines = _pyplot(), reports[:8], dict[str, Any]()
+    with pyplot.rc_context(_STYLE):
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
         for report, place in zip(drawn, axes[:, 0], strict=True):
-            _draw_curves(place, report, _PNG_COLOURS)
+            _draw_curves(place, report)
             _key_axis(place, report, report.now)
             info = report.information
-            place.set_title(
-                f"{report.table} by {info['cluster_key']}: {count_noun(info['total_block_count'], 'block')}, "
-                f"average depth {info['average_depth']:.1f}",
-                loc="left",
-                fontsize=10,
-            )
+            blocks, depth = count_noun(info["total_block_count"], "block"), f"{info['average_depth']:.1f}"
+            title = f"{report.table} by {info['cluster_key']}: {blocks}, average depth {depth}"
+            place.set_title(title, loc="left", fontsize=10)
             handles, labels = place.get_legend_handles_labels()
             lines |= dict(zip(labels, handles, strict=True))
         figure.legend(lines.values(), lines.keys(), loc="outside upper right", frameon=False, ncols=4)
@@ -282,7 +264,7 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> None:
+def _draw_curves(axes: Any, report: ReportData) -> None:
     curves = {"before": report.before, "after": report.after}
     if report.changed or report.after is None:
         curves["now"] = report.now
@@ -290,25 +272,26 @@ def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> N
     for name, layout in curves.items():
         if layout is None or not len(layout.at):
             continue
-        # Each point is the deepest of those that it represents.
-        starts = np.unique(np.linspace(0, len(layout.at), _MOST_POINTS, endpoint=False).astype(np.int64))
+        # Each point is the deepest of those it represents.
+        starts = np.unique(np.linspace(0, len(layout.at), 800, endpoint=False).astype(np.int64))
         at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
         deepest = max(deepest, int(depth.max()))
         if name == "after":  # hide the curve of before
-            axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
+            axes.fill_between(at, depth, step="mid", color=_COLOURS["card"], linewidth=0)
         if name != "now" or report.after is None:
-            axes.fill_between(at, depth, step="mid", color=colours[name], alpha=0.14, linewidth=0)
-        axes.step(at, depth, where="mid", color=colours[name], linewidth=1.4, label=name)
-    _draw_threshold(axes, report.threshold, deepest, colours)
+            axes.fill_between(at, depth, step="mid", color=_COLOURS[name], alpha=0.14, linewidth=0)
+        axes.step(at, depth, where="mid", color=_COLOURS[name], linewidth=1.4, label=name)
+    _draw_threshold(axes, report.threshold, deepest)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01, y=0.12)
     axes.set_ylabel("depth")
     _count_blocks(axes)
 
 
-def _draw_threshold(axes: Any, threshold: float | None, deepest: float, colours: Mapping[str, str]) -> None:
-    if threshold is not None and threshold <= _HIGHEST * deepest:
-        axes.axhline(threshold, color=colours["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
+def _draw_threshold(axes: Any, threshold: float | None, deepest: float) -> None:
+    # A threshold far above the greatest depth would leave no room for the curve.
+    if threshold is not None and threshold <= 3 * deepest:
+        axes.axhline(threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
 
 
 def _count_blocks(axes: Any) -> None:
@@ -326,36 +309,19 @@ def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
 
 def _figure(rows: int = 1) -> tuple[Any, Any]:
     pyplot = _pyplot()
-    with pyplot.rc_context(_settings(_COLOURS)):
-        figure, axes = pyplot.subplots(rows, 1, figsize=_SIZE, layout="constrained", sharex=rows > 1)
+    with pyplot.rc_context(_STYLE):
+        # As wide as a phone, in inches.
+        figure, axes = pyplot.subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
     return figure, axes
 
 
-def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "font.size": 9,
-        "svg.fonttype": "none",
-        "text.color": colours["ink"],
-        **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), colours["muted"]),
-        **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), colours["grid"]),
-        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "grid.linewidth": 0.7,
-    }
-
-
 def _svg(figure: Any, salt: str, label: str) -> str:
-    pyplot = _pyplot()
-    buffer = io.StringIO()
-    # All figures end up on one page, so each salts its ids with its own name.
-    with pyplot.rc_context({**_settings(_COLOURS), "svg.hashsalt": salt}):
+    pyplot, buffer = _pyplot(), io.StringIO()
+    # Ids must differ between the figures of a page, so each salts its own.
+    with pyplot.rc_context({**_STYLE, "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     pyplot.close(figure)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     for attribute in ("width", "height"):
         text = re.sub(rf'(<svg[^>]*?) {attribute}="[^"]*"', r"\1", text, count=1)
@@ -365,14 +331,11 @@ def _svg(figure: Any, salt: str, label: str) -> str:
 
 
 def _pyplot() -> Any:
-    """Return matplotlib's pyplot, set up to draw without a screen."""
+    """Return matplotlib's pyplot, which draws without a screen."""
     try:
-        import matplotlib
+        import_module("matplotlib").use("agg")
     except ImportError as e:
         raise ReportError(
             "The report's figures are drawn by matplotlib, which is not installed: pip install 'dbt-recluster[report]'"
         ) from e
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    return import_module("matplotlib.pyplot")

@@ -1,4 +1,4 @@
-"""The results of operations as text for people, but for those of reclusters."""
+"""The results of operations as text for people; those of reclusters are in ``recluster_text``."""
 
 from __future__ import annotations
 
@@ -18,53 +18,60 @@ _OVERVIEW = (
     *("last recluster", "conflicts", "gain for a GB"),
 )
 _OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
-_BAR_WIDTH = 40
-_MOST_KEYS = 12
-_MOST_KEYS_BY_QUERY = 3
 _LONGEST_QUERY = 60
 _MOST_LINES = 20
 
 
 def information(values: Mapping[str, Any]) -> str:
-    """Write a table's metrics: figures, then the number of blocks of each depth and level."""
+    """Write a table's metrics: depth, threshold and verdict, then the rest, and its blocks by depth and by level."""
     where = f" where {values['where']}" if values["where"] else ""
     branch = f", branch {values['branch']}," if values.get("branch") else ""
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    key_read = None
+    undone, key_read, opened = values["rows_undone"], None, []
     if "key_read_bytes" in values:
         key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    if curve := values.get("curve"):
+        blocks, at_once = (
+            f"{curve['total_block_count']:,} blocks",
+            f"{curve['sorted_block_count']:,} sorted at once",
+        )
+        for name, now, then in opened_on_curve(curve):
+            opened.append((name, f"opens {now:.1f} of {blocks}, {then:.1f} of {at_once}"))
     small = (
         f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
         f"{values['max_fragmentation']:g} in the worst partition"
     )
     figures = [
+        _deciding_depth(values),
         ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
-        ("rows undone", undone_text(values["rows_undone"]) if values["rows_undone"] else None),
-        ("average depth", f"{values['average_depth']:g}"),
-        *_curve_figures(values.get("curve")),
-        ("read depth", f"{values['read_depth']:g}" if "read_depth" in values else None),
+        ("rows undone", undone_text(undone) if undone else None),
+        *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:g}"),
-        ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
         ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
-        ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = [
-        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
-        for level, of in values["levels"].items()
-    ]
-    lines = table(("level", "blocks", "rows", "depth in level"), by_level).splitlines()
+    by_level = [(level, f"{of['blocks']:,}", f"{of['rows']:,}") for level, of in values["levels"].items()]
+    lines = table(("level", "blocks", "rows"), by_level).splitlines()
     levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
+
+
+def _deciding_depth(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of the depth that decides, and its value with threshold and verdict."""
+    name = "read depth" if "read_depth" in values else "depth"
+    depth = values.get("read_depth", values["average_depth"])
+    of = "" if values["threshold"] is None else f" of {values['threshold']:.4g}"
+    why = f": {values['reason']}" if values["verdict"] in ("failing", "not clusterable") else ""
+    return name, f"{depth:g}{of}, {values['verdict']}{why}"
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
@@ -81,12 +88,29 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
+def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return []
+    bar, most = "█", max(counts.values())
+    try:
+        bar.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        bar = "#"
+    lines = table((title, "blocks"), [(name, f"{count:,}") for name, count in counts.items()]).splitlines()
+    lengths = [0, *(max(1, round(40 * count / most)) if count else 0 for count in counts.values())]
+    bars = zip(lines, lengths, strict=True)
+    return ["", *(f"  {line}  {bar * length}".rstrip() for line, length in bars)]
+
+
 def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write one line for each table, the totals, and the reason of each verdict that its figures do not explain."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
     parts = [("total", totals), *((name or "(none)", part) for name, part in totals.get("by", {}).items())]
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
-    rows += [_total_row(name, part) + _money(part, prices) for name, part in parts]
+    for name, part in parts:
+        sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
+        total = (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
+        rows.append(total + _money(part, prices))
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
     lines = [table(header, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
     if prices is not None:
@@ -97,15 +121,9 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     return "\n".join(lines)
 
 
-def _total_row(name: str, part: Mapping[str, Any]) -> tuple[str, ...]:
-    sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
-    return (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
-
-
 def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, ...]:
-    return (
-        () if prices is None else tuple(prices.text(figures[f"{word}_week"]) for word in ("spent", "saved"))
-    )
+    names = () if prices is None else ("spent_week", "saved_week")
+    return tuple(prices.text(figures[name]) for name in names if prices is not None)
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:
@@ -119,39 +137,14 @@ def _overview_row(of: Overview) -> tuple[str, ...]:
     return of.table, of.verdict, depth, threshold, full, *sizes, last, f"{of.conflicts or 0:,}", gain
 
 
-def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    if curve is None:
-        return []
-    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
-    return [
-        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
-        for name, now, then in opened_on_curve(curve)
-    ]
-
-
 def _suspended_text(values: Mapping[str, Any]) -> str:
     return f", suspended since {Suspension(**values['suspension'])}" if values["suspension"] else ""
 
 
-def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
-    if not counts:
-        return []
-    bar, most = "█", max(counts.values())
-    try:
-        bar.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        bar = "#"
-    rows = [(name, f"{count:,}") for name, count in counts.items()]
-    lengths = [max(1, round(_BAR_WIDTH * count / most)) if count else 0 for count in counts.values()]
-    lines = table((title, "blocks"), rows).splitlines()
-    bars = ["", *(bar * length for length in lengths)]
-    return ["", *(f"  {line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))]
-
-
 def suspended(values: Mapping[str, Any], resume: str) -> str:
     """Write that a table is suspended, and the command that resumes it, with ``%s`` for the table's name."""
-    command = resume % values["table"]
-    return f"{values['table']}: suspended since {Suspension(**values['suspension'])}; to resume: {command}"
+    name = values["table"]
+    return f"{name}: suspended since {Suspension(**values['suspension'])}; to resume: {resume % name}"
 
 
 def resumed(values: Mapping[str, Any]) -> str:
@@ -161,7 +154,7 @@ def resumed(values: Mapping[str, Any]) -> str:
 
 
 def removed(values: Mapping[str, Any]) -> str:
-    """Write what was taken out of a table."""
+    """Write what was removed from a table."""
     if not values["properties"]:
         return f"{values['table']}: nothing to remove"
     order = f"the sort order {values['sort_order']} and " if values["sort_order"] else ""
@@ -200,21 +193,26 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         ("balance", None if saved is None else balance_text(actual, saved)),
         ("duration", unknown if values["first_seconds"] is None else None),
         ("certainty", certainty),
-        *([] if prices is None else [("money", _cost_money(values, prices)), ("assumed", prices.assumption)]),
     ]
+    if prices is not None:
+        ends = [values[name] or (None, None) for name in ("first_cost", "cost_per_day")]
+        first, per_day = (span(*map(prices.text, amounts)) for amounts in ends)
+        spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
+        amounts = (
+            f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
+        )
+        figures += [("money", amounts), ("assumed", prices.assumption)]
     return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
 
 
-def _cost_money(values: Mapping[str, Any], prices: PriceList) -> str:
-    first, per_day = (
-        span(*map(prices.text, values[name] or (None, None))) for name in ("first_cost", "cost_per_day")
-    )
-    spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
-    return f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
+def _seconds(ends: Sequence[float] | None) -> str:
+    if ends is None:
+        return ""
+    return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
 
 
 def suggestion(values: Mapping[str, Any]) -> str:
-    """Write the keys that were tried as a table, and what to do."""
+    """Write the keys that were tried as a table, and the advice."""
     heading = f"{values['table']}: {values['blocks']:,} blocks"
     not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
     ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
@@ -229,13 +227,12 @@ def suggestion(values: Mapping[str, Any]) -> str:
         (
             ", ".join(key["cluster_by"]),
             f"{key['distinct']:,}",
-            f"{key['skipped_now']:.0%}",
-            f"{key['skipped_then']:.0%}",
+            *(f"{key[share]:.0%}" for share in ("skipped_now", "skipped_then")),
             f"{key['blocks']:,}",
             size(key["first_bytes"]),
             "unknown" if key["bytes_per_day"] is None else span(*map(size, key["bytes_per_day"])),
         )
-        for key in values["candidates"][:_MOST_KEYS]
+        for key in values["candidates"][:12]
     ]
     header = ("key", "distinct", "skipped now", "skipped then", "blocks then", "to cluster", "to keep a day")
     parts = [f"{heading}, by {values['sampled']:,} sampled rows and {basis}", table(header, rows)]
@@ -247,7 +244,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
 
 def _opened_by_key(values: Mapping[str, Any]) -> str:
     """Write the blocks that each query opens under the best keys."""
-    keys = values["candidates"][:_MOST_KEYS_BY_QUERY]
+    keys = values["candidates"][:3]
     header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
     rows = []
     for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True)):
@@ -256,12 +253,6 @@ def _opened_by_key(values: Mapping[str, Any]) -> str:
         rows.append((short, f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys)))
     all_blocks = ("of all blocks", f"{values['blocks']:,}", *(f"{key['blocks']:,}" for key in keys))
     return table(header, [*rows, all_blocks])
-
-
-def _seconds(ends: Sequence[float] | None) -> str:
-    if ends is None:
-        return ""
-    return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
 
 
 def reads(values: Mapping[str, Any]) -> str:
@@ -274,10 +265,22 @@ def reads(values: Mapping[str, Any]) -> str:
         heading += f"; of the blocks that reads open, {values['share_wasted']:.0%} are wasted"
     header = ("source", "weight", "blocks", "wasted", "size", "asks for")
     lines = table(header, [_read_row(read) for read in values["reads"][:_MOST_LINES]])
-    more = len(values["reads"]) - _MOST_LINES
-    if more > 0:
+    if (more := len(values["reads"]) - _MOST_LINES) > 0:
         notes.append(f"  and {more:,} more; format: json has all")
     return "\n".join([heading, lines, *notes])
+
+
+def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
+    asked = []
+    for column, (lower, upper) in read["columns"].items():
+        ends = {"=": lower} if lower == upper else {"from": lower, "to": upper}
+        asked.append(" ".join([column, *(f"{word} {end}" for word, end in ends.items() if end is not None)]))
+    origin = f" ({read['imported_from']})" if read["imported_from"] else ""
+    start = (f"{read['source']}{origin}", f"{read['weight']:.3g}")
+    if read["blocks"] is None:
+        return (*start, "-", "-", "-", f"{', '.join(asked)} (not of the key)")
+    figures = f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"])
+    return (*start, *figures, ", ".join(asked))
 
 
 def imported(values: Mapping[str, Any]) -> str:
@@ -294,38 +297,24 @@ def forgotten(values: Mapping[str, Any]) -> str:
     return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
 
 
-def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
-    asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
-    origin = f" ({read['imported_from']})" if read["imported_from"] else ""
-    start = (f"{read['source']}{origin}", f"{read['weight']:.3g}")
-    if read["blocks"] is None:
-        return (*start, "-", "-", "-", f"{asked} (not of the key)")
-    return (*start, f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"]), asked)
-
-
-def _range(lower: Any, upper: Any) -> str:
-    ends = (("=", lower),) if lower == upper else (("from", lower), ("to", upper))
-    return " ".join(f"{word} {end}" for word, end in ends if end is not None)
-
-
 def maintained(values: Mapping[str, Any]) -> str:
-    """Write what one task of maintenance did to a table or would do, or all that were due."""
+    """Write the result of one maintenance task, or of all that were due."""
+    texts = {"expire_snapshots": _expired, "remove_orphan_files": _orphans}
     tasks = values.get("done", [values])
-    texts = [_TASKS[task["task"]](task) for task in tasks]
-    return f"{values['table']}: {'; '.join(texts) or 'nothing to do'}"
+    done = "; ".join(texts.get(task["task"], _rewritten)(task) for task in tasks)
+    return f"{values['table']}: {done or 'nothing to do'}"
 
 
 def _expired(values: Mapping[str, Any]) -> str:
     kept = count_noun(values["kept"], "snapshot")
     if not values["snapshots"] and not values["refs"]:
         return f"no snapshot to expire, {kept} kept"
-    snapshots = count_noun(values["snapshots"], "snapshot")
+    expired, freed = ("would expire", "free") if values["dry_run"] else ("expired", "freed")
     refs = f" and the tags and branches {', '.join(values['refs'])}" if values["refs"] else ""
-    what = f"{'would expire' if values['dry_run'] else 'expired'} {snapshots}{refs}"
+    what = f"{expired} {count_noun(values['snapshots'], 'snapshot')}{refs}"
     if values["files"] is not None:
         size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
-        verb = "free" if values["dry_run"] else "freed"
-        what = f"{what} and {verb} {count_noun(values['files'], 'file')}{size_of}"
+        what = f"{what} and {freed} {count_noun(values['files'], 'file')}{size_of}"
     return f"{what}; history begins at {moment(values['kept_since'])} UTC, {kept} kept"
 
 
@@ -348,14 +337,6 @@ def _rewritten(values: Mapping[str, Any]) -> str:
     if values["dry_run"] and not are_manifests:
         return f"would look at {files} of one partition"
     return f"{'would rewrite' if values['dry_run'] else 'rewrote'} {files} into {values['after']:,}"
-
-
-_TASKS = {
-    "expire_snapshots": _expired,
-    "remove_orphan_files": _orphans,
-    "rewrite_manifests": _rewritten,
-    "rewrite_position_delete_files": _rewritten,
-}
 
 
 def _aligned(figures: Sequence[tuple[str, str | None]]) -> list[str]:

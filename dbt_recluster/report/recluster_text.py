@@ -1,4 +1,4 @@
-"""Reclusters in lines for people: progress, result, the plan of a dry run, and the history of a table."""
+"""Reclusters as text for people: progress, result, the plan of a dry run, and the history of a table."""
 
 from __future__ import annotations
 
@@ -20,83 +20,64 @@ if TYPE_CHECKING:
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
-# What a reason says of a depth.
+# The part of a reason that compares a depth with the threshold.
 _COMPARISON = re.compile(
     r"reducible (?:read )?depth [\d.e+]+(?: of one level's blocks)?(?: in the worst partition)?"
     r" is (?:at most|above) [\d.e+]*\d(?:(?:, and|, but|;) )?"
 )
 _MOST_NAMED = 5
-# Seconds between two plain lines of one round.
-_INTERVAL = 10.0
 
 _HISTORY_NOTE = (
     "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
     "~: expected by the planner; another commit came before it was measured."
 )
-_RATIO_NOTE = (
-    "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each row rewritten; "
-    "left: the greatest ratio of blocks not merged."
-)
-_UNDONE_NOTE = (
-    "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
-)
+# Notes on what is not in every history, by its figure.
+_NOTES = {
+    "benefit_cost": "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each "
+    "row rewritten; left: the greatest ratio of blocks not merged.",
+    "rows_undone": "undone: rows that reclustering had written, and that another writer's rewrite merged with others.",
+}
 
 
 class ProgressLines:
-    """A progress callback for ``recluster``.
+    """A progress callback that logs lines; a terminal, if there is one, shows the current round while it runs."""
 
-    Args:
-        log: Takes a message with ``{}`` placeholders and their values, like dbt's loggers, whose JSON log keeps the
-            values.
-        terminal: Shows the current round until it ends, if this is a terminal.
-    """
-
-    def __init__(self, log: Callable[..., Any], terminal: TextIO | None = None) -> None:
+    def __init__(self, log: Callable[[str], Any], terminal: TextIO | None = None) -> None:
         self._log = log
         self._terminal = terminal if terminal is not None and terminal.isatty() else None
         self._logged = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Show a round that starts, is being merged, or has ended."""
-        message, facts = describe(progress)
+        """Show the progress of a round."""
+        line = _describe(progress)
         if self._terminal is not None:
-            # A line that wraps could not be overwritten.
+            # A line that wraps cannot be overwritten.
             width = shutil.get_terminal_size().columns - 1
-            shown = "" if progress.committed or progress.failed else message.format(*facts)[:width]
+            shown = "" if progress.committed or progress.failed else line[:width]
             self._terminal.write(f"\r\x1b[K{shown}")
             self._terminal.flush()
             is_due = progress.committed
         else:
-            is_due = progress.merged is None or time.monotonic() - self._logged >= _INTERVAL
+            is_due = progress.merged is None or time.monotonic() - self._logged >= 10
         if is_due and not progress.failed:
             self._logged = time.monotonic()
-            self._log(message, *facts)
+            self._log(line)
 
 
-def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
-    """Return a message and the values of its ``{}`` placeholders."""
-    blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
-    counts = (progress.blocks, progress.sets, size(progress.bytes))
-    parts: list[tuple[Any, ...]] = [("{}: round {}", progress.table, progress.round)]
-    if progress.merged is None:
-        verb = "merged" if progress.committed else "merges"
-        parts.append((f" {verb} {{}} block{blocks} in {{}} set{sets}, {{}}", *counts))
-        if progress.committed:
-            parts.append((", in {} s", f"{progress.seconds or 0:.1f}"))
-        elif progress.seconds is not None:
-            parts.append((", about {} s by this table's history", f"{progress.seconds:.0f}"))
-        if progress.percent is not None:
-            parts.append((", {} % of the bytes allowed", progress.percent))
-    else:
+def _describe(progress: Progress) -> str:
+    blocks, seconds = count_noun(progress.blocks, "block"), progress.seconds
+    start = f"{progress.table}: round {progress.round}"
+    if progress.merged is not None:
+        sets = f" ({progress.merged_sets} of {progress.sets} sets)" if progress.sets > 1 else ""
+        left = "" if seconds is None else f", about {seconds:.0f} s left"
         # A narrow terminal cuts the end off, so the changing values come first.
-        parts.append((", {} % done", int(100 * progress.merged)))
-        if progress.sets > 1:
-            parts.append((" ({} of {} sets)", progress.merged_sets, progress.sets))
-        if progress.seconds is not None:
-            parts.append((", about {} s left", f"{progress.seconds:.0f}"))
-        parts.append((f": {{}} block{blocks}, {{}}", progress.blocks, size(progress.bytes)))
-    # Strings, because dbt's log events turn every number into a float.
-    return "".join(text for text, *_ in parts), tuple(str(fact) for _, *facts in parts for fact in facts)
+        return f"{start}, {int(100 * progress.merged)} % done{sets}{left}: {blocks}, {size(progress.bytes)}"
+    verb, duration = "merges", "" if seconds is None else f", about {seconds:.0f} s by this table's history"
+    if progress.committed:
+        verb, duration = "merged", f", in {seconds or 0:.1f} s"
+    share = "" if progress.percent is None else f", {progress.percent} % of the bytes allowed"
+    what = f"{blocks} in {count_noun(progress.sets, 'set')}, {size(progress.bytes)}"
+    return f"{start} {verb} {what}{duration}{share}"
 
 
 def _depth(result: ReclusterResult) -> float | None:
@@ -104,10 +85,7 @@ def _depth(result: ReclusterResult) -> float | None:
 
 
 def standing(result: ReclusterResult) -> str:
-    """Return the depth that decides and its threshold: ``depth 1.4 of 4``, or ``read depth`` where reads are known.
-
-    Empty if no depth is known.
-    """
+    """Return the depth that decides and its threshold, ``depth 1.4 of 4``; empty if no depth is known."""
     kind, depth = "depth" if result.read_depth_after is None else "read depth", _depth(result)
     of = "" if result.threshold is None else f" of {result.threshold:.4g}"
     return "" if depth is None else f"{kind} {depth:.1f}{of}"
@@ -121,10 +99,8 @@ def summary(result: ReclusterResult) -> str:
 
 
 def _why(result: ReclusterResult) -> str:
-    """Return what the verdict and the depth do not say of the reason.
-
-    The depth is that of the whole table, and the reason compares what merges can reduce, in the worst partition.
-    """
+    """Return the part of the reason that verdict and depth leave open."""
+    # The depth is the whole table's; the reason compares what merges can reduce in the worst partition.
     depth, threshold = _depth(result), result.threshold
     is_said = depth is None or threshold is None or (depth > threshold) == (result.verdict == "deep")
     return _COMPARISON.sub("", result.reason, count=1) if is_said else result.reason
@@ -135,7 +111,7 @@ def _verdict(result: ReclusterResult) -> str:
 
 
 def depths(before: float | None, after: float | None, about: str = "") -> str:
-    """Return ``8.3 -> 1.4``, with as many decimals as tell the two apart, and ``about`` before the second."""
+    """Return ``8.3 -> 1.4``, with enough decimals to tell the two apart, and ``about`` before the second."""
     if before is None or after is None:
         return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
     if before == after:
@@ -145,43 +121,39 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
 
 
 def not_reclustered(result: ReclusterResult) -> str:
-    """Say why nothing was done."""
+    """Return why nothing was done."""
     return ", ".join(filter(None, [f"not reclustered: {_why(result)}", standing(result)]))
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return a line that says what was done, the depth that decides and its threshold, and then the verdict.
-
-    ``resume`` is the command for a suspended table, with ``%s`` for its name.
-    """
+    """Return what was done, the depth that decides, its threshold and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
         return f"{name}: would recluster {what}; {standing(result)}, {_verdict(result)}"
-    if result.suspended and not result.rounds:
-        return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
     if not result.rounds:
-        if result.limited:
-            return f"{name}: {not_reclustered(result)}"
-        return f"{name}: " + ", ".join(filter(None, ["nothing to do", standing(result), _verdict(result)]))
+        if result.suspended:
+            return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
+        nothing = ", ".join(filter(None, ["nothing to do", standing(result), _verdict(result)]))
+        return f"{name}: {not_reclustered(result) if result.limited else nothing}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     before = result.depth_before if result.read_depth_after is None else result.read_depth_before
     done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", standing(result)]
     done += [] if before is None else [f"{before:.1f} before"]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]
-    line = f"{name}: {', '.join(filter(None, done))}"
-    line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
-    opens = ""
+    orphans = f". {orphan_note(result.table, result.orphans)}" if result.orphans else ""
+    lines = [f"{name}: {', '.join(filter(None, done))}{orphans}", _verdict(result)]
     if result.key_read_bytes is not None:
-        opens = f"\n  a read of one key opens about {key_read_text(result.key_read_bytes, result.key_read_row_groups)}"
-    return f"{line}\n  {_verdict(result)}{opens}"
+        opened = key_read_text(result.key_read_bytes, result.key_read_row_groups)
+        lines.append(f"a read of one key opens about {opened}")
+    return "\n  ".join(lines)
 
 
 def plan_table(result: ReclusterResult) -> str:
-    """Return the plan of a dry run as a table, one line for each block set, and its totals; empty without a plan."""
+    """Return the plan of a dry run: a line for each block set, and totals. Empty without a plan."""
     plan = result.plan
     if plan is None or not plan.sets:
         return ""
@@ -202,16 +174,12 @@ def plan_table(result: ReclusterResult) -> str:
     ]
     columns = ("set", "level", "blocks", "into", "rows", "size")
     header = (*columns, result.cluster_key, "deepest", "after", "benefit/cost")
-    seconds = (
-        "duration unknown, because the snapshots record no recluster of this table"
-        if plan.estimated_seconds is None
-        else f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
-    )
+    seconds = "duration unknown, because the snapshots record no recluster of this table"
+    if plan.estimated_seconds is not None:
+        seconds = f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
     kind = "depth" if result.read_depth_before is None else "average depth"
-    total = (
-        f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
-        f"{kind} {depths(result.depth_before, plan.expected_depth, 'about ')}"
-    )
+    change = depths(result.depth_before, plan.expected_depth, "about ")
+    total = f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; {kind} {change}"
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
         before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
         after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
@@ -226,28 +194,28 @@ def key_read_text(opened: int, row_groups: float | None) -> str:
 
 
 def ratio_text(ratio: float | None, left: float | None) -> str:
-    """Return ``4.6 (2.9 left)``: the benefit-cost ratio of what is merged, and the best of what is not."""
+    """Return ``4.6 (2.9 left)``: the benefit-cost ratio of merged blocks, and the best of those left."""
     return "" if ratio is None else f"{ratio:.3g}" + ("" if left is None else f" ({left:.3g} left)")
 
 
 def balance_text(rewritten: int, saved: int) -> str:
-    """Return the cost and the benefit of a day, and the difference if it is a loss."""
+    """Return the cost and the benefit of a day, and the loss if there is one."""
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
     return text if rewritten <= saved else f"{text}: {loss_text(rewritten - saved)}"
 
 
 def loss_text(loss: int) -> str:
-    """Return by how much a day's reclustering costs more than it saves."""
+    """Return the loss of a day's reclustering, with advice."""
     return f"it costs {size(loss)} a day more than it saves; consider recluster_depth: auto, or no cluster_by"
 
 
 def undone_text(rows: int) -> str:
-    """Return how much of the reclustering others have undone."""
+    """Return how many clustered rows other writers have merged."""
     return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
 
 
 def few_blocks(tables: Sequence[str], least: int) -> str:
-    """Say that reclustered tables are too small to gain by it."""
+    """Return that reclustered tables are too small to gain by it."""
     named = ", ".join(tables[:_MOST_NAMED])
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"
@@ -255,49 +223,42 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
-    """Write a table's history, one line for each round and other commit."""
+    """Write a table's history, a line for each round and each other commit."""
     entries = values["entries"]
     if not entries:
         return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
-    ending = {"benefit_cost": _RATIO_NOTE, "rows_undone": _UNDONE_NOTE}
-    notes = [note for name, note in ending.items() if any(entry[name] for entry in entries)]
+    notes = [note for name, note in _NOTES.items() if any(entry[name] for entry in entries)]
     notes += [] if prices is None else [f"in all {prices.text(values['spent'])}; {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
 
 def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> dict[str, str]:
-    """Return the cells of a round or another commit, by their headings; ``~`` is before an expected depth."""
-    spent = "" if prices is None or entry["kind"] != "recluster" else prices.text(entry["spent"])
+    """Return the cells of a round or another commit, by heading; ``~`` precedes an expected depth."""
     before, after = entry["depth_before"], entry["depth_after"]
     expected = "~" if entry["depth_after_is"] == "expected" else ""
-    if entry["kind"] == "recluster":
-        blocks = f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}"
-        sizes = f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}"
-        rows = f"{entry['rows_in']:,}"
-    else:
-        blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
-        sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
-        rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
-        rows += f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] else ""
+    is_recluster = entry["kind"] == "recluster"
+
+    def change(of: str, text: Callable[[int], str] = "{:,}".format) -> str:
+        removed, added = entry[f"{of}_in"], entry[f"{of}_out"]
+        if is_recluster:
+            return text(removed) if of == "rows" else f"{text(removed)} -> {text(added)}"
+        return " ".join(f"{sign}{text(count)}" for sign, count in (("-", removed), ("+", added)) if count)
+
+    undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
     return {
         "time (UTC)": moment(entry["at"]),
         "what": entry["kind"],
         "by": entry["by"] or "-",
         "level": ", ".join(map(str, entry["levels"])),
-        "blocks": blocks,
-        "size": sizes,
-        "rows": rows,
+        "blocks": change("blocks"),
+        "size": change("bytes", size),
+        "rows": change("rows") + undone,
         "average depth": "" if before is None or after is None else depths(before, after, expected),
         "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
-        **({} if prices is None else {"spent": spent}),
+        **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
         "amplification": f"{entry['write_amplification']:.2f}",
     }
-
-
-def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
-    """Return ``+3``, ``-2`` or ``-2 +3``."""
-    return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])

@@ -22,14 +22,16 @@ class TestInformation(Operations):
     def test_for_people(self, project: Any, table: str) -> None:
         log = operate("clustering_information", "{table: events}")
         assert f"{table} by k\n" in log
-        assert "average depth              4\n" in log
+        lines = log.partition(f"{table} by k\n")[2].splitlines()
+        assert lines[0].split() == ["depth", "4", "of", "4,", "well", "clustered"]
+        assert not any("depth" in line for line in lines[1:] if "depth  blocks" not in line)
         assert "  depth  blocks\n      4       4  " in log
 
     def test_for_programs(self, project: Any, table: str, spark: Any) -> None:
         found = operate_json("clustering_information", "{table: events, format: json}")
         assert found == clustering_information(spark, table, block_rows=500)
         assert found["cluster_key"] == "k"
-        assert found["average_depth"] == 4
+        assert (found["average_depth"], found["threshold"], found["verdict"]) == (4, 4, "well clustered")
         assert found["block_depth_histogram"] == {"00004": 4}
         assert found["snapshot_at"].endswith("+00:00")
         listed = operate_json("clustering_information", f"{{table: [events, {table}], format: json}}")

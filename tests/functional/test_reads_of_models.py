@@ -38,7 +38,7 @@ class TestReadsOfModels:
             {"where": "k between 310 and 750", "weight": 9.0}
         ]
         _, log = run_dbt_and_capture(["run-operation", "clustering_information", "--args", "{table: events}"])
-        assert re.search(r"read depth +1\n", log)
+        assert re.search(r"by k\n  read depth +1 of 2, well clustered\n", log)
         response, log = run(3, ["nope = 1", *READS])
         assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
         assert response["recluster_reason"].startswith("reducible read depth 2 is at most 2")

@@ -41,7 +41,7 @@ def test_the_figures_of_each_level(spark: Any, schema: str) -> None:
         str(max(merged)): {"blocks": len(merged), "rows": 6000, "average_depth": 1.0},
     }
     text = operation_text.information(information)
-    assert "  level  blocks   rows  depth in level\n      0       3    900             3.0\n" in text
+    assert "  level  blocks   rows\n      0       3    900\n" in text
 
 
 def test_a_table_at_the_greatest_level_is_told_so(spark: Any, schema: str) -> None:

@@ -18,7 +18,7 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.table_properties import CHECKPOINT
-from dbt_recluster.maintenance import ClusteredTable
+from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
 from dbt_recluster.report.operation_text import information
 from dbt_recluster.report.recluster_text import history
@@ -114,22 +114,20 @@ def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     name = clustered(spark, schema)
     table = ClusteredTable(spark, name)
     assert table_information(table)["rows_undone"] == 0
-    assert "undone" not in information(table_information(table))
-    assert "undone" not in render(
-        [report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc)
-    )
+    assert "undone" not in information(clustering_information(spark, table))
+    assert "undone" not in render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
     binpack(spark, name)
     table = ClusteredTable(spark, name)
     assert table_information(table)["rows_undone"] == 3000
     assert "3,000 rows that reclustering had written, merged by other writers" in information(
-        table_information(table)
+        clustering_information(spark, table)
     )
     entries = [entry.as_dict() for entry in table_history(table)]
     assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
     text = history({"table": name, "since": None, "entries": entries})
     assert "-3,000 +3,000 (3,000 undone)" in text
     assert text.splitlines()[-1].startswith("undone: rows that reclustering had written")
-    page = render([report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc))
+    page = render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
     assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
     assert "replace, 3,000 rows undone" in page
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -11,6 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+from dbt_recluster.maintenance import ReclusteringOptions, estimate_recluster, recluster
 from dbt_recluster.operations.model_options import MODEL_OPTIONS
 from dbt_recluster.operations.runner import OPERATIONS
 
@@ -86,3 +89,15 @@ def test_the_package_names_the_pythons_that_ci_runs() -> None:
     ci = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     named = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
     assert named == ci["jobs"]["test"]["strategy"]["matrix"]["python"]
+
+
+def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
+    of_builds = {name for name in RECLUSTER_OPTIONS if name in ("after", "when")}
+    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - of_builds
+    assert set(ReclusteringOptions.__annotations__) < set(inspect.signature(recluster).parameters)
+
+
+def test_a_python_function_refuses_an_option_that_it_does_not_take() -> None:
+    unknown: dict[str, bool] = {"final": True}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
+        estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]

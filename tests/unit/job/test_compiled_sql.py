@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.job.manifest import as_spark_reads_it
+from dbt_recluster.job.manifest import translate_to_spark
 
 ATHENA = {
     '"awsdatacatalog"."sales"."orders"': "glue.sales.orders",
@@ -30,7 +30,7 @@ SPARK = {"sales.orders": "lake.sales.orders", "`sales`.`daily`": "lake.sales.dai
     ],
 )
 def test_names_between_double_quotes(query: str, read: str) -> None:
-    assert as_spark_reads_it(query, ATHENA, double_quotes=True) == read
+    assert translate_to_spark(query, ATHENA) == read
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_names_between_double_quotes(query: str, read: str) -> None:
     ],
 )
 def test_names_as_spark_writes_them(query: str, read: str) -> None:
-    assert as_spark_reads_it(query, SPARK, double_quotes=False) == read
+    assert translate_to_spark(query, SPARK) == read

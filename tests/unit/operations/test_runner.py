@@ -169,8 +169,8 @@ def test_metrics_are_written_whichever_table_is_passed_over(
     adapter: Any = SimpleNamespace(open_table=never_opened, is_built=lambda name: name != "s.silent")
     context, path = DbtContext(adapter, RunBudget(), absent=""), tmp_path / "r.prom"
     monkeypatch.setattr(
-        "dbt_recluster.operations.runner.overview_of",
-        lambda call: Overview(call.target.relation, "well clustered"),
+        "dbt_recluster.operations.inspection.clustering_overview",
+        SimpleNamespace(run=lambda call: Overview(call.target.relation, "well clustered")),
     )
     operation = Operation("work", "work", "Work.", work, lambda values, _: values["is"], (METRICS,))
     targets, arguments = [target(name) for name in names], {"metrics": path}
