@@ -15,7 +15,7 @@ from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.redaction import hide, redact, without_known_secrets
+from dbt_recluster.redaction import hide, redact
 
 # 128 and the number of SIGINT.
 _INTERRUPTED = 130
@@ -64,7 +64,7 @@ class _Scrubber:
     of_dbt: Callable[[str], str]
 
     def __call__(self, line: str) -> str:
-        return without_known_secrets(self.of_dbt(line))
+        return redact(self.of_dbt(line), guess=False)
 
 
 @contextmanager

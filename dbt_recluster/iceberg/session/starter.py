@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.session.local_spark import (
     java_version,
     spark_home,
 )
-from dbt_recluster.redaction import hide, java_pattern, secrets_in
+from dbt_recluster.redaction import hidden, hide, secrets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -274,7 +274,8 @@ def _settings_in_files(
 def _java_arguments(words: Sequence[str]) -> str:
     """Return options of Java as a file of arguments, with the pattern of secrets that its log must not show."""
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
-    return "\n".join([*quoted, f"-D{_LOG_SECRETS}={java_pattern()}", ""])
+    secrets = "|".join(map(_escaped, hidden)) or "(?!)"
+    return "\n".join([*quoted, f"-D{_LOG_SECRETS}={secrets}", ""])
 
 
 def _write(file: Path, text: str) -> None:
