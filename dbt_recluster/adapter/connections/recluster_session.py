@@ -25,23 +25,11 @@ from dbt_recluster.exceptions import (
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.catalog_files import without_scheme
+from dbt_recluster.iceberg.session import local_spark, starter
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,
     check_environment,
     refuse_spark_connect,
-)
-from dbt_recluster.iceberg.session.local_spark import (
-    DEFAULTS,
-    iceberg_settings,
-    local_settings,
-    log_options,
-)
-from dbt_recluster.iceberg.session.starter import (
-    is_running,
-    new_session,
-    outside_settings,
-    session_of,
-    start_spark,
 )
 from dbt_recluster.names import join_parts, name_parts
 
@@ -50,19 +38,13 @@ if TYPE_CHECKING:
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Tables that `dbt debug` looks at before it gives up to find an Iceberg table.
-_TRIED = 5
-LOG_FILE = "recluster_session.log"
-
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
 
 class ConnectionTables:
-    """The tables of a connection to a Spark elsewhere, opened in a session here that starts when the first is due.
+    """The tables of a connection to a Spark elsewhere, opened in a session here that starts with the first of them.
 
-    Both must see the same table before anything is changed. SQL does not show a table's uuid, and a copy that is
-    registered in another catalog has the same one. But ``metadata_log_entries`` lists the table's metadata files: every
-    commit writes one under a new name, and the last one is what the catalog knows of the table.
+    Before a table is changed, both sides must see the same one. SQL does not show its uuid, and a copy registered in
+    another catalog has the same uuid. But ``metadata_log_entries`` lists its metadata files: every commit writes a new
+    one, and the last is the catalog's.
 
     Args:
         credentials: The profile, with ``recluster_session``.
@@ -78,7 +60,7 @@ class ConnectionTables:
         self._settings = credentials.recluster_session or {}
         self._session_catalog = default_catalog(self._settings, credentials.catalog)
         self._ask = ask
-        self._log = log_directory.resolve() / LOG_FILE
+        self._log = log_directory.resolve() / "recluster_session.log"
         self._error: ReclusterError | None = None
         self._opened = threading.local()
 
@@ -89,7 +71,9 @@ class ConnectionTables:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once)
+        return starter.session_of(
+            {**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once
+        )
 
     def open(self, name: str) -> ClusteredTable:
         """Open a table in the session."""
@@ -111,7 +95,7 @@ class ConnectionTables:
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:
-        """At the end, have the connection read those tables again that this thread opened and changed."""
+        """At the end, refresh over the connection the tables that this thread opened and changed."""
         self._opened.tables = []
         try:
             yield
@@ -122,18 +106,18 @@ class ConnectionTables:
                     if table.metadata_file != file:
                         self._ask(f"refresh table {name}", False)
                 except Exception as e:
-                    # The table is as it should be; the connection may answer from its cache for half a minute.
+                    # The change is committed; the connection may answer from its cache for half a minute.
                     logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
             self._opened.tables = []
 
     def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``, and describe both."""
+        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; describe both."""
         spark = self.spark
         master = spark.sparkContext.master
         text = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
         try:
-            names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:_TRIED]]
-        except DbtRuntimeError:
+            names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:5]]
+        except DbtRuntimeError:  # the schema does not exist yet
             names = []
         for name in names:
             try:
@@ -148,7 +132,7 @@ class ConnectionTables:
             raise self._error
         try:
             return self._start()
-        except Exception as e:
+        except Exception as e:  # whatever pyspark and Java raise
             self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
             raise self._error from e
 
@@ -156,11 +140,11 @@ class ConnectionTables:
         began = time.monotonic()
         refuse_spark_connect("run dbt without it")
         settings = session_settings(self._settings, self._session_catalog, self._log)
-        if is_running():
-            spark = new_session(settings)
+        if starter.is_running():
+            spark = starter.new_session(settings)
         else:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = start_spark(
+            spark = starter.start_spark(
                 settings,
                 report=lambda line: logger.info(f"recluster_session: {line}"),
                 class_archive=self._profile.class_archive,
@@ -176,27 +160,27 @@ class ConnectionTables:
         return join_parts((self._session_catalog, *rest))
 
     def _metadata_log(self, name: str) -> tuple[list[str], int | None]:
-        """Return the metadata files of a table as the connection sees it, the current one last, and its snapshot."""
+        """Return a table's metadata files over the connection, the current one last, and its snapshot id."""
         try:
             rows = self._ask(f"select file, latest_snapshot_id from {name}.metadata_log_entries")
         except DbtRuntimeError as e:
-            reason = message(e).splitlines()[0]
             raise NotAnIcebergTableError(
-                f"{name} is not a table whose metadata the connection can read, as an Iceberg table's: {reason}"
+                f"{name} is not a table whose metadata the connection can read, as an Iceberg table's: "
+                f"{message(e).splitlines()[0]}"
             ) from e
-        # An entry has the snapshot that was current then, unless it has expired; the last one never has.
+        # Earlier entries may name expired snapshots; the last one never does.
         snapshot_id = rows[-1][1]
         return [str(row[0]) for row in rows], None if snapshot_id is None else int(snapshot_id)
 
     def _check_log(self, name: str, table: IcebergTable) -> None:
-        """Compare a table that differs at first sight: another writer may have committed, or a cache be stale."""
+        """Compare the metadata logs: another writer may have committed meanwhile, or a cache may be stale."""
         table.refresh()
         ours = table.metadata_file
         self._ask(f"refresh table {name}", False)
         files, _ = self._metadata_log(name)
         table.refresh()
         known = map(without_scheme, [*table.earlier_metadata_files(), table.metadata_file])
-        # Of one table, each side knows what was the other's current file a moment before.
+        # If it is one table, each side's log has the file that was current on the other side a moment ago.
         if without_scheme(ours) in map(without_scheme, files) and without_scheme(files[-1]) in known:
             return
         raise DifferentTableError(
@@ -205,35 +189,38 @@ class ConnectionTables:
         )
 
     def _places(self) -> str:
-        """Return both sides in words, without any value that might be secret."""
+        """Describe both sides, without any value that might be secret."""
         try:
             catalog = str(self._ask("show current namespace")[0][0])
-        except Exception:
+        except DbtRuntimeError:
             catalog = "its default one"
-        where = f"`method: {self._profile.method}` at {self._profile.host}:{self._profile.port}"
         prefix = f"spark.sql.catalog.{self._session_catalog}"
         kinds = (self._settings.get(f"{prefix}{key}") for key in (".type", ".catalog-impl", ""))
-        kind = next(filter(None, kinds), "not configured")
+        kind = next(filter(None, kinds), "not configured").rpartition(".")[2]
+        where = f"`method: {self._profile.method}` at {self._profile.host}:{self._profile.port}"
         return (
-            f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} "
-            f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
-            "connection's Spark has."
+            f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} ({kind}). "
+            "Nothing was changed. Let recluster_session configure the catalog that the connection's Spark has."
         )
 
 
 def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
-    """Return the settings to start the session with: those ``given``, and what they leave out."""
+    """Return the settings to start the session with: those ``given``, and defaults."""
     is_local = given.get("spark.master", "local").startswith("local")
     settings = {
-        **(local_settings() if is_local else {**DEFAULTS, "spark.ui.enabled": "false"}),
+        **(
+            local_spark.local_settings()
+            if is_local
+            else {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
+        ),
         DEFAULT_CATALOG: catalog,
-        # A table that was built over the connection is never the one in this session's cache.
+        # Tables change over the connection, so a cached one is stale.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,
     }
     if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
-    settings |= iceberg_settings({**outside_settings(), **settings})
-    options = log_options(log)
-    settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    settings |= local_spark.iceberg_settings({**starter.outside_settings(), **settings})
+    java = "spark.driver.extraJavaOptions"
+    settings[java] = f"{local_spark.log_options(log)} {settings.get(java, '')}".strip()
     return settings

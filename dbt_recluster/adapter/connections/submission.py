@@ -18,14 +18,13 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.after_build import failure_of_build, warnings_of
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import logger, message
+from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.exceptions import SubmitError
+from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.redaction import redact
-from dbt_recluster.report.recluster_text import recluster_line
+from dbt_recluster.report.recluster_text import not_reclustered, recluster_line
 from dbt_recluster.text import count_noun
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
@@ -186,3 +185,23 @@ def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
     tables = answer.get("tables")
     known = [figures for figures in tables if isinstance(figures, dict)] if isinstance(tables, list) else []
     return known, str(answer["error"]) if answer.get("error") else None
+
+
+def warnings_of(table: str, result: ReclusterResult) -> list[str]:
+    """Return the warnings about a recluster after a build, and log the rest."""
+    warnings = [f"{table}: {warning}" for warning in result.warnings]
+    if result.limited and not result.rounds:
+        warnings.append(f"{table} was built but {not_reclustered(result)}")
+    if result.condition_met is not None:
+        log = logger.info if result.rounds else logger.debug
+        log(f"{table}: recluster condition met, {result.condition_met}")
+    # Orphan files cost money until somebody removes them; everything else is on the model's line.
+    (logger.warning if result.orphans else logger.debug)(recluster_line(result))
+    return warnings
+
+
+def failure_of_build(table: str, error: Exception) -> str:
+    """Return the warning about a recluster that failed after a build: the data is in place."""
+    may_be_committed = isinstance(error, (CommitMismatchError, CommitStateUnknownError))
+    what = "was built, and its recluster failed" if may_be_committed else "was built but not reclustered"
+    return f"{table} {what}: {failure(error)}"

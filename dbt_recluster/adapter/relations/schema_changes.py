@@ -1,4 +1,4 @@
-"""How the columns of an incremental model differ from those of its Iceberg table, and what Iceberg allows to change."""
+"""The differences between the columns of a model and its Iceberg table, and which of them Iceberg allows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale
 
-# Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
+# Iceberg has no short integers and no limited strings. A struct's field may have such a name, followed by a colon.
 _SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)
 _LIMITED_STRING = re.compile(r"\b(?:var)?char\(\d+\)", re.IGNORECASE)
 _WIDENED = {"int": "bigint", "float": "double"}
@@ -57,7 +57,7 @@ class SchemaChanges:
         return bool(self.added or self.missing or self.retyped)
 
     def check_types(self, relation: str) -> None:
-        """Refuse a change of type that Iceberg does not make."""
+        """Refuse a change of type that Iceberg does not support."""
         for old, new in self.retyped:
             if not _is_widened(_stored(old.data_type), _stored(new.data_type)):
                 raise OptionError(
@@ -67,7 +67,7 @@ class SchemaChanges:
                 )
 
     def without_missing(self, columns: Iterable[str]) -> list[str]:
-        """Return the columns, perhaps quoted, without those that the model lacks."""
+        """Return the column names, which may be quoted, that the model has."""
         missing = {_comparable(column.name, self.case_sensitive) for column in self.missing}
         return [name for name in columns if _comparable(name.strip("`"), self.case_sensitive) not in missing]
 
@@ -77,15 +77,15 @@ def check_column_removal(
     removed: Columns,
     table: TableClustering,
     key: ClusterKey | None,
-    partitioned_by: Sequence[str] = (),
+    partitioned_by: Sequence[str],
 ) -> None:
-    """Refuse a removal of columns that the table needs.
+    """Refuse to drop columns that a table needs.
 
     Args:
         relation: The table.
-        removed: The columns that will be dropped.
-        table: The clustering that the table has.
-        key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
+        removed: The columns to drop.
+        table: The clustering of the table.
+        key: The model's cluster key, which the table has by then, or None.
         partitioned_by: The columns of its partitions (:func:`partition_columns`).
     """
     again = "let the model select the column again"
@@ -109,11 +109,11 @@ def check_column_removal(
 
 
 def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
-    """Return the columns that a table is partitioned by, a struct's field as its path.
+    """Return the columns of a table's partitions, a struct's field as its path.
 
     Args:
-        description: The rows of ``DESCRIBE``. If all transforms are identities, it lists the columns under
-            ``# Partition Information``; otherwise, it lists the transforms under ``# Partitioning``.
+        description: The rows of ``DESCRIBE``: the columns under ``# Partition Information`` if all transforms are
+            identities, otherwise the transforms under ``# Partitioning``.
     """
     section, columns = "", []
     for name, value, *_ in description:
@@ -132,12 +132,12 @@ def _comparable(name: str, case_sensitive: bool) -> str:
 
 
 def _stored(spark_type: str) -> str:
-    """Return the type that an Iceberg table has for a type of Spark."""
+    """Return Iceberg's type for a type of Spark."""
     return _LIMITED_STRING.sub("string", _SHORT_INTEGER.sub("int", spark_type))
 
 
 def _is_widened(old: str, new: str) -> bool:
-    """Whether Iceberg changes a column of type ``old`` to ``new``."""
+    """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
         return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
     return _WIDENED.get(old) == new
