@@ -274,7 +274,8 @@ def _settings_in_files(
 def _java_arguments(words: Sequence[str]) -> str:
     """Return options of Java as a file of arguments, with the pattern of secrets that its log must not show."""
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
-    secrets = "|".join(map(_escaped, hidden)) or "(?!)"
+    codes = (secret.encode("utf-16-be").hex() for secret in hidden)  # never a secret in plain text
+    secrets = "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
     return "\n".join([*quoted, f"-D{_LOG_SECRETS}={secrets}", ""])
 
 
