@@ -27,7 +27,7 @@ from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import record_metrics
 from dbt_recluster.operations.tables import Target
-from dbt_recluster.report.operation_text import maintained as maintained_text
+from dbt_recluster.report.operation_text import maintained
 from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, standing, summary
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
@@ -93,17 +93,15 @@ class DbtRun:
 
     def __init__(self, adapter: SparkAdapter, tables: Tables) -> None:
         self._adapter = adapter
-        self._tables = tables
-        self._session = tables.session
-        self._budget = RunBudget()
+        self.tables = tables
+        self.budget = RunBudget()
         self._warned: set[str] = set()
-        self._few_blocks: list[str] = []
-        self._done: list[Answer] = []
-        self._metrics: Path | None = None
+        self.few_blocks: set[str] = set()
+        self.metrics: Path | None = None
+        self.done: list[Answer] = []
         self.submission: RunSubmission | None = None
-        if self._session.credentials.recluster_submit is not None:
-            target = Path(adapter.config.project_target_path)
-            self.submission = RunSubmission(self._session.credentials, target)
+        if (credentials := tables.session.credentials).recluster_submit is not None:
+            self.submission = RunSubmission(credentials, Path(adapter.config.project_target_path))
 
     def first_time(self, subject: str) -> bool:
         """Return whether this is the first call with ``subject`` in this invocation, to warn once."""
@@ -113,70 +111,83 @@ class DbtRun:
 
     def context(self, macros: Mapping[str, Any], trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the vars."""
-        self._budget.total = RunVars.of(macros["var"]).budget
-        return DbtContext(self._adapter, self._tables, self._budget, trigger)
+        self.budget.total = RunVars.of(macros["var"]).budget
+        return DbtContext(self._adapter, self.tables, self.budget, trigger)
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
-        for warning in record_metrics(self._done, self._metrics):
+        for warning in record_metrics(self.done, self.metrics):
             logger.warning(warning)
-        self._done.clear()
-        if self._few_blocks:
-            logger.info(few_blocks(sorted(set(self._few_blocks)), LEAST_BLOCKS))
-            self._few_blocks.clear()
+        if self.few_blocks:
+            logger.info(few_blocks(sorted(self.few_blocks), LEAST_BLOCKS))
+        self.done, self.few_blocks = [], set()
         if self.submission is not None:
             self.submission.submit_at_end()
 
-    def finish_build(
-        self, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None, *, by_hook: bool
-    ) -> None:
-        """Recluster the table of a model that was just built, unless a hook does, and maintain it.
 
-        ``former_key`` is the key that the build replaced, if any.
-        """
-        is_last = not macros["flags"].EMPTY and _is_last_batch(macros)
+class AfterBuild:
+    """What follows the build of a node's table: a recluster, maintenance, and dbt's response.
+
+    The data is in place, so failures are warnings; they respect ``--warn-error``.
+
+    Args:
+        run: The invocation.
+        macros: The context of the node's macros.
+        options: The node's options.
+        former_key: The key that the build replaced, if any.
+    """
+
+    def __init__(
+        self, run: DbtRun, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None
+    ) -> None:
+        self._run = run
+        self._session = run.tables.session
+        self._macros = macros
+        self._options = options
+        self._former_key = former_key
+        self._name = macros["this"].render()
+        self._warn = macros["exceptions"]["warn"]
+
+    def finish(self, *, by_hook: bool) -> None:
+        """Recluster the table if the node's options say so and no hook does, and maintain it."""
+        options = self._options
+        is_last = not self._macros["flags"].EMPTY and self._is_last_batch()
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
-        self.recluster(macros, options, former_key, {} if is_due else None)
-        warn = macros["exceptions"]["warn"]
-        if is_last and options.maintain and self._is_possible("maintained", warn):
-            self._maintain(macros["this"].render(), warn)
+        self.recluster({} if is_due else None)
+        if is_last and options.maintain and self._is_possible("maintained"):
+            try:
+                with self._session.cancellable():
+                    done = TableMaintenance(self._session.open(self._name).iceberg).maintain()
+            except Exception as e:  # whatever Spark, Java and the catalog raise
+                self._warn(f"{self._name} was built but not maintained: {failure(e)}")
+            else:
+                if done.done:
+                    logger.info(maintained(done.as_dict()))
 
-    def recluster(
-        self,
-        macros: Mapping[str, Any],
-        options: ModelOptions,
-        former_key: str | None,
-        arguments: Mapping[str, Any] | None,
-    ) -> None:
-        """Recluster the table of a model that was just built, unless ``arguments`` is None; complete dbt's response."""
-        name, warn = macros["this"].render(), macros["exceptions"]["warn"]
-        answer = Answer(name, {}) if arguments is None else self._recluster(macros, options, arguments)
-        key = None if former_key is None else self._key_note(name, former_key, options, answer.result)
-        notes = list(filter(None, [answer.text, note_of(answer.result), key]))
-        main = macros["load_result"]("main")
+    def recluster(self, arguments: Mapping[str, Any] | None) -> None:
+        """Recluster the table, unless ``arguments`` is None, and complete dbt's response."""
+        answer = Answer(self._name, {}) if arguments is None else self._recluster(arguments)
+        notes = list(filter(None, [answer.text, note_of(answer.result), self._key_note(answer.result)]))
+        main = self._macros["load_result"]("main")
         if main is not None and (answer.result is not None or notes):
-            macros["store_result"]("main", response=respond(main.response, answer.result, notes))
-        # The data is in place, so these are warnings; they respect --warn-error.
+            self._macros["store_result"]("main", response=respond(main.response, answer.result, notes))
         for warning in filter(None, [answer.error, *answer.warnings]):
-            warn(warning)
+            self._warn(warning)
 
-    def _recluster(
-        self, macros: Mapping[str, Any], options: ModelOptions, arguments: Mapping[str, Any]
-    ) -> Answer:
-        """Recluster a table unless that is off or impossible; a failure is the answer's error."""
-        name = macros["this"].render()
+    def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
+        """Recluster the table unless that is off or impossible; a failure is the answer's error."""
+        name, run = self._name, self._run
         with as_dbt_errors():
-            settings = RunVars.of(macros["var"])
-        if macros["flags"].EMPTY or settings.is_off:
+            settings = RunVars.of(self._macros["var"])
+        if self._macros["flags"].EMPTY or settings.is_off:
             return Answer(name, {})
-        if self.submission is None and not self._is_possible("reclustered", macros["exceptions"]["warn"]):
+        if run.submission is None and not self._is_possible("reclustered"):
             return Answer(name, {})
-        self._metrics = settings.metrics
-        target = Target(name, options, unique_id=macros["model"]["unique_id"])
-        call = Call(target, arguments, self.context(macros, "run"))
+        target = Target(name, self._options, unique_id=self._macros["model"]["unique_id"])
+        call = Call(target, arguments, run.context(self._macros, "run"))
         try:
-            if self.submission is not None:
-                return self._submit(name, self.submission, arguments)
+            if run.submission is not None:
+                return self._submit(run.submission, arguments)
             with self._session.cancellable():
                 result = recluster.run(call)
         except BudgetSpentError as e:
@@ -186,63 +197,54 @@ class DbtRun:
             answer = Answer(name, {}, error=failure_of_build(name, e), call=call)
         else:
             if result.rounds and result.blocks_before < LEAST_BLOCKS:
-                self._few_blocks.append(name)
+                run.few_blocks.add(name)
             answer = Answer(name, {}, result=result, warnings=warnings_of(name, result), call=call)
-        if self._metrics is not None:
-            self._done.append(answer)
+        if settings.metrics is not None:
+            run.metrics = settings.metrics
+            run.done.append(answer)
         return answer
 
-    def _submit(self, name: str, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
+    def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
+        name = self._name
         if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
-        if int(self._tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
+        if int(self._run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name, {})
         submission.tables.append(name)
         return Answer(name, {}, "reclustered at the end of the run")
 
-    def _is_possible(self, what: str, warn: Callable[[str], Any]) -> bool:
+    def _is_possible(self, what: str) -> bool:
         """Return whether there is a session to recluster with; otherwise, warn once in a run."""
         reason = self._session.missing_reason
-        if reason and self.first_time(f"cannot be {what}"):
-            warn(f"Tables are not {what} in this run: {reason}")
+        if reason and self._run.first_time(f"cannot be {what}"):
+            self._warn(f"Tables are not {what} in this run: {reason}")
         return reason is None
 
-    def _maintain(self, name: str, warn: Callable[[str], Any]) -> None:
-        """Do a table's maintenance that is due; its failure is a warning, since the table is built."""
-        try:
-            with self._session.cancellable():
-                maintained = TableMaintenance(self._session.open(name).iceberg).maintain()
-        except Exception as e:  # as above
-            warn(f"{name} was built but not maintained: {failure(e)}")
-            return
-        if maintained.done:
-            logger.info(maintained_text(maintained.as_dict()))
-
-    def _key_note(
-        self, name: str, former_key: str, options: ModelOptions, result: ReclusterResult | None
-    ) -> str:
+    def _key_note(self, result: ReclusterResult | None) -> str:
         """Return the note on a model's line about a changed key, with the depth by the new one."""
-        if options.cluster_by is None:
-            return f"cluster_by removed, was {former_key}: no longer sorted or reclustered"
-        depth = result.depth_after if result is not None else None
+        if self._former_key is None:
+            return ""
+        if self._options.cluster_by is None:
+            return f"cluster_by removed, was {self._former_key}: no longer sorted or reclustered"
+        note, depth = f"cluster_by was {self._former_key}", result.depth_after if result else None
         if result is not None and result.rounds:
-            return f"cluster_by was {former_key}"  # the recluster's note has the depth
+            return note  # the recluster's own note has the depth
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = table_information(self._session.open(name))["average_depth"]
-            except Exception as e:  # as above; the note does without
-                logger.debug(f"no depth of {name}: {failure(e)}")
-        return f"cluster_by was {former_key}" + ("" if depth is None else f", depth now {depth:.1f}")
+                    depth = table_information(self._session.open(self._name))["average_depth"]
+            except Exception as e:  # as in finish(); the note does without
+                logger.debug(f"no depth of {self._name}: {failure(e)}")
+        return note if depth is None else f"{note}, depth now {depth:.1f}"
 
-
-def _is_last_batch(macros: Mapping[str, Any]) -> bool:
-    """Return whether this is no microbatch, or the one that reaches the end of the run's time range."""
-    batch = macros["model"].get("batch")
-    if not batch:
-        return True
-    end = macros["invocation_args_dict"].get("event_time_end") or macros["run_started_at"]
-    return parse_iso_time(str(batch["event_time_end"])) >= parse_iso_time(str(end))
+    def _is_last_batch(self) -> bool:
+        """Return whether this is no microbatch, or the one that reaches the end of the run's time range."""
+        macros = self._macros
+        batch = macros["model"].get("batch")
+        if not batch:
+            return True
+        end = macros["invocation_args_dict"].get("event_time_end") or macros["run_started_at"]
+        return parse_iso_time(str(batch["event_time_end"])) >= parse_iso_time(str(end))
 
 
 def note_of(result: ReclusterResult | None) -> str:

@@ -111,8 +111,13 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        log_directory = Path(getattr(self.config, "log_path", None) or "logs")
-        self.session = ClusteringSession(self.credentials, self.connections, log_directory)
+        self.credentials: ReclusterCredentials = self.config.credentials
+        self.session = ClusteringSession(self.credentials, self.connections)
+        if self.credentials.recluster_session is not None:
+            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
+
+            logs = Path(getattr(self.config, "log_path", None) or "logs")
+            self.session = RemoteSession(self.credentials, self.connections, logs)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
@@ -121,19 +126,12 @@ class ReclusterAdapter(SparkAdapter):
         self._lock = threading.Lock()
         self._threads = threading.local()
 
-    @property
-    def credentials(self) -> ReclusterCredentials:
-        """The profile."""
-        credentials: Any = self.config.credentials
-        return credentials  # type: ignore[no-any-return]
-
     def debug_query(self) -> None:
         """``dbt debug``: check that Spark has what clustering needs."""
-        if self.credentials.in_process:
-            self.session.check()
-        super().debug_query()
-        if not self.credentials.in_process:
-            self.session.check()
+        steps = [self.session.check, super().debug_query]
+        for step in steps if self.credentials.in_process else reversed(steps):
+            with as_dbt_errors():
+                step()
 
     @classmethod
     def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:
@@ -375,8 +373,7 @@ class ReclusterAdapter(SparkAdapter):
     def execute_macro(self, macro_name: str, *arguments: Any, **named: Any) -> Any:
         """Run a macro; name the operation that a misspelt one may mean."""
         try:
-            with interrupted_operation():
-                return super().execute_macro(macro_name, *arguments, **named)
+            return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
             from dbt_recluster.operations.runner import OPERATIONS
 
@@ -386,6 +383,7 @@ class ReclusterAdapter(SparkAdapter):
             raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
     @available.parse_none
+    @interrupted_operation()
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
         """Run an operation and print its answers; it fails if the operation failed for any table.

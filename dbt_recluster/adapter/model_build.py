@@ -12,7 +12,7 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.dbt_run import DbtRun, RunVars
+from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.operations import reclusters
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
@@ -73,32 +73,36 @@ class ModelBuild:
         """Build the node by dbt-spark's or dbt's ``materialization``, and keep its table clustered."""
         self._macros = macros
         config, model, this = macros["config"], macros["model"], macros["this"]
-        self._check_node()
-        options = self._configured(config)
+        options = self._checked_options(config.model)
         existing = macros["load_cached_relation"](this)
         kept = self._keeps(existing)
         if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
             self._postponed = this.render()
         if config.get("file_format") != "iceberg":
             if not kept:
-                is_seed = model["resource_type"] == "seed"
-                self._tables.check_directory(this, existing, config, is_seed=is_seed)
+                self._tables.check_directory(this, existing, model["resource_type"] == "seed", config)
             return self._materialize(materialization)
         self.options = options
         self._is_altered = self._prepare_table(existing, kept)
         return self._finish_table(self._materialize(materialization))
 
-    def _check_node(self) -> None:
-        """Check the node's language, the run's vars, and configs without effect."""
-        model, method = self._macros["model"], self._tables.session.credentials.method
+    def _checked_options(self, node: Any) -> ModelOptions:
+        """Check the node's language, the run's vars and the node's configs; return its options."""
+        method = self._tables.session.credentials.method
         if self._is_python and not method.runs_python_models:
             raise ConfigurationError(
-                f"{model['name']} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                f"{node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         with as_dbt_errors():
             RunVars.of(self._macros["var"])
         self.warn_ignored(self._macros)
+        options = options_of(node)
+        self._loaded = LoadedInto.of_config(node.config)
+        key = options.cluster_by
+        if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
+            logger.info(f"{node.name}: {key.note}")
+        return options
 
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
@@ -107,16 +111,17 @@ class ModelBuild:
         if first_time(f"configs of {model['unique_id']}"):
             node_config = config.model.config
             kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
-            others = [f.name for kind in kinds for f in fields(kind)]
-            for warning in unknown_names(node_config, others):
+            for warning in unknown_names(node_config, [f.name for kind in kinds for f in fields(kind)]):
                 warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
-        reason = ""
-        if config.get("materialized") == "view":
-            reason = "a view has no data of its own to cluster"
-        elif file_format != "iceberg":
-            reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
-        if reason and config.get("cluster_by") and first_time(model["unique_id"]):
+        reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
+        is_view = config.get("materialized") == "view"
+        if (
+            (is_view or file_format != "iceberg")
+            and config.get("cluster_by")
+            and first_time(model["unique_id"])
+        ):
+            reason = "a view has no data of its own to cluster" if is_view else reason
             warn(f"{ignored} {model['name']}: {reason}.")
         for unique_id in (model.get("depends_on") or {}).get("nodes", []):
             parent = macros["graph"]["nodes"].get(unique_id, {"config": {}})
@@ -124,24 +129,11 @@ class ModelBuild:
             if is_ephemeral and parent["config"].get("cluster_by") and first_time(unique_id):
                 warn(f"{ignored} {parent['name']}: an ephemeral model has no table.")
 
-    def _configured(self, config: Any) -> ModelOptions:
-        """Return the checked options of the node."""
-        node = config.model
-        options = options_of(node)
-        self._loaded = LoadedInto.of_config(node.config)
-        key = options.cluster_by
-        if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
-            logger.info(f"{node.name}: {key.note}")
-        return options
-
     def _keeps(self, existing: BaseRelation | None) -> bool:
         """Return whether the build writes into the existing table rather than replacing it."""
-        if existing is None or existing.is_view:
-            return False
         materialized = self._macros["config"].get("materialized")
-        return materialized == "snapshot" or (
-            materialized == "incremental" and not self._macros["should_full_refresh"]()
-        )
+        is_added_to = materialized == "incremental" and not self._macros["should_full_refresh"]()
+        return existing is not None and not existing.is_view and (is_added_to or materialized == "snapshot")
 
     def _materialize(self, materialization: Any) -> Any:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
@@ -165,22 +157,19 @@ class ModelBuild:
 
         Returns whether the table has its new clustering now.
         """
+        key, is_iceberg = self.options.cluster_by, bool(getattr(existing, "is_iceberg", False))
         new_columns: list[str] = []
-        is_iceberg = existing is not None and getattr(existing, "is_iceberg", False)
-        if self.options.cluster_by:
+        if key:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
             if existing is not None and kept and is_incremental and not is_iceberg:
                 self._tables.check_is_iceberg(existing)
-            new_columns = self._prepare_key(self.options.cluster_by, existing if kept else None)
-        if existing is None or not is_iceberg:
-            return False
-        if not self.options.cluster_by and not self._tables.may_be_clustered(existing):
+            new_columns = self._prepare_key(key, existing if kept else None)
+        if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return False
         self._before = self._tables.clustering(existing)
-        if not kept or new_columns:
-            return False
-        self._cluster(existing, self._before)
-        return True
+        if kept and not new_columns:
+            self._cluster(existing, self._before)
+        return kept and not new_columns
 
     def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
         """Check the key against the table's columns; return those of the key that this run has to add."""
@@ -192,8 +181,7 @@ class ModelBuild:
                 self._resolve(columns)
                 return []
         if self._macros["pre_hooks"] or self._is_python:
-            # The query may need what a hook creates, so it is described when the table is created.
-            return new_columns
+            return new_columns  # the query may need what a hook creates
         self._resolve(self._model_columns())
         on_schema_change = self._macros["config"].get("on_schema_change")
         if new_columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
@@ -216,7 +204,7 @@ class ModelBuild:
             return result
         self.set_clustering()
         by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
-        self._run.finish_build(self._macros, self.options, self._former_key, by_hook=by_hook)
+        AfterBuild(self._run, self._macros, self.options, self._former_key).finish(by_hook=by_hook)
         # dbt-spark's relations do not say so, and the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
@@ -245,11 +233,11 @@ class ModelBuild:
             warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
             warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")
             return
-        if not self._macros:  # a materialization of the project's own
+        if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
         self.set_clustering()
         former_key, self._former_key = self._former_key, None
-        self._run.recluster(macros, self.options, former_key, arguments)
+        AfterBuild(self._run, macros, self.options, former_key).recluster(arguments)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
@@ -260,11 +248,13 @@ class ModelBuild:
         before = actual.properties.get(KEY_PROPERTY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
-        self._drop_lost_metrics(relation, actual)
+        self.drop_lost_metrics(relation, actual)
         table_properties = self._macros["config"].get("tblproperties")
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
 
-    def _drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering) -> None:
+    def drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering | None = None) -> None:
+        """Unset the properties of dropped struct fields."""
+        actual = actual or self._tables.clustering(relation)
         if actual.field_metrics:
             columns = self._tables.session.columns(self._table_columns(relation))
             self._alter(relation, lost_metrics(actual, columns))
@@ -303,20 +293,21 @@ class ModelBuild:
         described = self._macros["run_query"](f"describe query {query or model['compiled_code']}")
         columns = {row[0]: row[1] for row in described.rows}
         if model["resource_type"] == "snapshot":
-            names = (
-                config.get("snapshot_table_column_names") or self._macros["get_snapshot_table_column_names"]()
-            )
+            default = self._macros["get_snapshot_table_column_names"]
+            names = config.get("snapshot_table_column_names") or default()
             columns[names["dbt_scd_id"]] = "string"
-            for name in ("dbt_updated_at", "dbt_valid_from", "dbt_valid_to"):
-                columns[names[name]] = "timestamp"
+            columns |= {
+                names[f"dbt_{name}"]: "timestamp" for name in ("updated_at", "valid_from", "valid_to")
+            }
             if config.get("hard_deletes") == "new_record":
                 columns[names["dbt_is_deleted"]] = "string"
         return columns
 
     def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
         """Compare the columns of an incremental model and its table, in dbt's form."""
-        changes = SchemaChanges.between(model, table, case_sensitive=self._tables.session.case_sensitive)
-        self.schema_changes = changes
+        changes = self.schema_changes = SchemaChanges.between(
+            model, table, case_sensitive=self._tables.session.case_sensitive
+        )
         return {
             "schema_changed": bool(changes),
             "source_not_in_target": changes.added,
@@ -342,10 +333,6 @@ class ModelBuild:
         with as_dbt_errors():
             check_column_removal(relation.render(), columns, table, key, partitions)
 
-    def columns_removed(self, relation: BaseRelation) -> None:
-        """Unset the table properties of dropped columns."""
-        self._drop_lost_metrics(relation, self._tables.clustering(relation))
-
     # --- its query ---
 
     def order_by(self, query: str) -> str | None:
@@ -358,16 +345,13 @@ class ModelBuild:
 
         Returns None if it is not to be sorted so, and the query itself if its columns do not allow it.
         """
-        options, table = self.options, self._before
-        if options.cluster_by is None or options.columns is None:
-            return None
+        options, key, properties = self.options, self.options.cluster_by, self._before.properties
         is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
-        if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
+        if key is None or options.columns is None or not is_asked or recorded_curve(properties, key) is None:
             return None
         columns = self._tables.session.columns(self._model_columns(query))
         partitions = self._loaded.partitions if temporary else None
-        plain = without_end(query)
-        return sorted_along_curve(plain, options.cluster_by, table.properties, columns, partitions) or query
+        return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
 
     # --- what it replaces ---
 

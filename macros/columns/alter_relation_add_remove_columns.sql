@@ -30,6 +30,6 @@
     {%- call statement('drop_columns') -%}
       alter table {{ relation }} drop columns ({{ get_quoted_csv(remove_columns | map(attribute='name')) }})
     {%- endcall -%}
-    {%- do build.columns_removed(relation) -%}
+    {%- do build.drop_lost_metrics(relation) -%}
   {%- endif -%}
 {% endmacro %}

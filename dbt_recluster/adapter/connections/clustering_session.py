@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
-from dbt_recluster.adapter.dbt_errors import as_dbt_errors, logger
 from dbt_recluster.iceberg.session.environment import check_environment, require_pyspark
 from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.key.columns import Columns
@@ -24,23 +22,16 @@ if TYPE_CHECKING:
 
 
 class ClusteringSession:
-    """A session in this process: that of an in-process method, or that of ``recluster_session``, or none."""
+    """The session of an in-process method; of any other method, none (but see :class:`RemoteSession`)."""
 
-    def __init__(
-        self, credentials: ReclusterCredentials, connections: ReclusterConnectionManager, logs: Path
-    ) -> None:
+    def __init__(self, credentials: ReclusterCredentials, connections: ReclusterConnectionManager) -> None:
         self.credentials = credentials
         self._connections = connections
-        self._remote = None
-        if credentials.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
-
-            self._remote = ConnectionTables(credentials, connections.ask, logs)
 
     @property
     def missing_reason(self) -> str | None:
         """Why there is no session to recluster with, or None if there is one."""
-        if self.credentials.in_process or self._remote is not None:
+        if self.credentials.in_process:
             return None
         if self.credentials.recluster_submit is not None:
             return (
@@ -58,8 +49,6 @@ class ClusteringSession:
         """The session; the first use may start Spark."""
         if reason := self.missing_reason:
             raise DbtRuntimeError(reason)
-        if self._remote is not None:
-            return self._remote.spark
         require_pyspark()
         from dbt_recluster.adapter.connections.session import spark_session
 
@@ -67,29 +56,23 @@ class ClusteringSession:
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
-        if self._remote is not None:
-            return self._remote.open(relation)
         from dbt_recluster.clustering.table import ClusteredTable
 
         return ClusteredTable(self.spark, relation)
 
     @contextmanager
     def cancellable(self) -> Iterator[None]:
-        """Run Spark jobs that dbt's cancel on Ctrl-C ends, and show the connection what they changed."""
+        """Run Spark jobs that dbt's cancel on Ctrl-C ends."""
         if self.missing_reason:
             yield
             return
-        refreshing = nullcontext() if self._remote is None else self._remote.refreshing()
-        with Interruptible(), self._connections.jobs_of(self.spark), refreshing:
+        with Interruptible(), self._connections.jobs_of(self.spark):
             yield
 
     def check(self) -> None:
-        """Check that Spark has what clustering needs."""
-        with as_dbt_errors():
-            if self.credentials.in_process:
-                check_environment(self.spark, self.credentials.catalog)
-            elif self._remote is not None:
-                logger.info(self._remote.check(str(self.credentials.schema)))
+        """Check for ``dbt debug`` that Spark has what clustering needs."""
+        if not self.missing_reason:
+            check_environment(self.spark, self.credentials.catalog)
 
     def columns(self, types: Mapping[str, str]) -> Columns:
         """Return columns by their types, under the connection's rule for the case of names."""

@@ -90,31 +90,47 @@ class ReclusterCredentials(SparkCredentials):
             raise ValidationError(redact(str(e.message))) from None  # it repeats the value
 
     def __post_init__(self) -> None:
-        """Fill in the method's defaults and check its keys."""
-        parameters = {str(name): _text(value) for name, value in self.server_side_parameters.items()}
-        if self.method is None:
-            raise DbtRuntimeError(
-                f"The profile needs `method`: {', '.join(ConnectionMethod)}. `embedded` needs nothing but a directory."
-            )
+        """Check the keys that the method needs, and fill in its defaults."""
+        if problem := self._problem():
+            raise DbtRuntimeError(problem)
         if self.method.in_process:
             self.host = self.host or "localhost"
-        if self.method == ConnectionMethod.EMBEDDED and not self.path:
-            raise DbtRuntimeError(
-                "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
-            )
-        if self.method != ConnectionMethod.EMBEDDED and (self.path or self.spark_log_level):
-            raise DbtRuntimeError(
-                f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
-            )
-        self._check_session()
+        if self.recluster_session is not None:
+            self.recluster_session = _texts(self.recluster_session)
+            with as_dbt_errors():
+                default_catalog(self.recluster_session, self.catalog)
         if self.method == ConnectionMethod.SESSION:
             with as_dbt_errors():
                 require_pyspark()  # dbt-spark's message would install a pyspark that Iceberg has no module for
+        parameters = _texts(self.server_side_parameters)
         super().__post_init__()
         self.database = self.catalog
         # dbt-spark overwrites spark.sql.ansi.enabled; the profile takes precedence.
-        self.server_side_parameters.update(parameters)
+        self.server_side_parameters = {**self.server_side_parameters, **parameters}
         hide_in_logs(_secrets_of(vars(self)))
+
+    def _problem(self) -> str | None:
+        """Return what is wrong with the keys of the method."""
+        method, submits = self.method, self.recluster_submit is not None
+        if method is None:
+            methods = ", ".join(ConnectionMethod)
+            return f"The profile needs `method`: {methods}. `embedded` needs nothing but a directory."
+        is_embedded = method == ConnectionMethod.EMBEDDED
+        if is_embedded and not self.path:
+            return "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
+        if not is_embedded and (self.path or self.spark_log_level):
+            return f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {method}`"
+        over_connect = method == ConnectionMethod.SESSION and connects_remotely()
+        if method.in_process and (self.recluster_session is not None or (submits and not over_connect)):
+            return (
+                f"`recluster_{'submit' if self.recluster_session is None else 'session'}` belongs to methods that "
+                f"connect to a Spark elsewhere. With `method: {method}`, that Spark itself reclusters, and "
+                "server_side_parameters configure it; over Spark Connect, which takes SPARK_REMOTE in the "
+                "environment, the job of `recluster_submit` does."
+            )
+        if self.recluster_session is not None and submits:
+            return "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
+        return None
 
     @property
     def in_process(self) -> bool:
@@ -124,26 +140,6 @@ class ReclusterCredentials(SparkCredentials):
     def __repr__(self) -> str:
         """Return the connection's identity, without secrets."""
         return f"{type(self).__name__}({dict(self.connection_info())})"
-
-    def _check_session(self) -> None:
-        """Check ``recluster_session`` and ``recluster_submit``."""
-        is_remote = self.method == ConnectionMethod.SESSION and connects_remotely()
-        for name in ("recluster_session",) if is_remote else ("recluster_session", "recluster_submit"):
-            if self.method.in_process and getattr(self, name) is not None:
-                raise DbtRuntimeError(
-                    f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
-                    "that Spark itself reclusters, and server_side_parameters configure it; over Spark Connect, which "
-                    "takes SPARK_REMOTE in the environment, the job of `recluster_submit` does."
-                )
-        if self.recluster_session is not None and self.recluster_submit is not None:
-            raise DbtRuntimeError(
-                "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
-            )
-        if self.recluster_session is not None:
-            given = self.recluster_session.items()
-            self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
-            with as_dbt_errors():
-                default_catalog(self.recluster_session, self.catalog)
 
     @property
     def type(self) -> str:
@@ -162,10 +158,9 @@ class ReclusterCredentials(SparkCredentials):
             yield "database", self.database
 
     def _connection_keys(self) -> tuple[str, ...]:
-        catalog = ("catalog",) if self.catalog else ()
-        if self.method.in_process:
-            return ("method", *catalog, "path", "schema") if self.path else ("method", *catalog, "schema")
-        return ("method", *catalog, *super()._connection_keys())
+        keys = ("method", "catalog") if self.catalog else ("method",)
+        path = ("path",) if self.path else ()
+        return (*keys, *path, "schema") if self.method.in_process else (*keys, *super()._connection_keys())
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
@@ -196,8 +191,12 @@ def check_submit(command: Any, timeout: Any) -> None:
         raise OptionError(f"recluster_submit_timeout must be a number of seconds above 0, and at most {year}")
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as Spark writes their values, without empty ones."""
+    given = {str(name): value for name, value in settings.items() if value is not None}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
 
 
 def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:

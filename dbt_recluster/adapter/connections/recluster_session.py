@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
 from dbt_recluster.adapter.connections.credentials import (
     DEFAULT_CATALOG,
     ReclusterCredentials,
     default_catalog,
 )
+from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
@@ -39,27 +41,23 @@ if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 
-class ConnectionTables:
-    """The tables of a connection to a Spark elsewhere, opened in a session here that starts with the first of them.
+class RemoteSession(ClusteringSession):
+    """A session for the tables of a connection to a Spark elsewhere, which starts with the first of them.
 
     Before a table is changed, both sides must see the same one. SQL does not show its uuid, and a copy registered in
     another catalog has the same uuid. But ``metadata_log_entries`` lists its metadata files: every commit writes a new
     one, and the last is the catalog's.
-
-    Args:
-        credentials: The profile, with ``recluster_session``.
-        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
-            has none.
-        log_directory: Where Spark's log goes.
     """
 
+    missing_reason = None
+
     def __init__(
-        self, credentials: ReclusterCredentials, ask: Callable[..., list[Any]], log_directory: Path
+        self, credentials: ReclusterCredentials, connections: ReclusterConnectionManager, log_directory: Path
     ) -> None:
-        self._profile = credentials
+        super().__init__(credentials, connections)
         self._settings = credentials.recluster_session or {}
         self._session_catalog = default_catalog(self._settings, credentials.catalog)
-        self._ask = ask
+        self._ask = connections.ask
         self._log = log_directory.resolve() / "recluster_session.log"
         self._error: ReclusterError | None = None
         self._opened = threading.local()
@@ -75,8 +73,9 @@ class ConnectionTables:
             {**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once
         )
 
-    def open(self, name: str) -> ClusteredTable:
-        """Open a table in the session."""
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order, once it is known to be the same on both sides."""
+        name = relation
         files, snapshot_id = self._metadata_log(name)
         try:
             table = ClusteredTable(self.spark, self._name_in_session(name))
@@ -94,11 +93,12 @@ class ConnectionTables:
         return table
 
     @contextmanager
-    def refreshing(self) -> Iterator[None]:
-        """At the end, refresh over the connection the tables that this thread opened and changed."""
+    def cancellable(self) -> Iterator[None]:
+        """Run Spark jobs that dbt's cancel ends; at the end, refresh the changed tables over the connection."""
         self._opened.tables = []
         try:
-            yield
+            with super().cancellable():
+                yield
         finally:
             for name, table, file in self._opened.tables:
                 try:
@@ -110,11 +110,12 @@ class ConnectionTables:
                     logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
             self._opened.tables = []
 
-    def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; describe both."""
-        spark = self.spark
+    def check(self) -> None:
+        """Check for ``dbt debug`` the session and the first Iceberg table of the schema, and log both."""
+        spark, schema = self.spark, str(self.credentials.schema)
         master = spark.sparkContext.master
         text = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
+        same = f"{schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
         try:
             names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:5]]
         except DbtRuntimeError:  # the schema does not exist yet
@@ -124,8 +125,9 @@ class ConnectionTables:
                 self.open(name)
             except NotAnIcebergTableError:
                 continue
-            return f"{text}; {name} is the same table over the connection"
-        return f"{text}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
+            same = f"{name} is the same table over the connection"
+            break
+        logger.info(f"{text}; {same}")
 
     def _start_once(self) -> SparkSession:
         if self._error is not None:
@@ -147,7 +149,7 @@ class ConnectionTables:
             spark = starter.start_spark(
                 settings,
                 report=lambda line: logger.info(f"recluster_session: {line}"),
-                class_archive=self._profile.class_archive,
+                class_archive=self.credentials.class_archive,
             )
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
@@ -155,7 +157,7 @@ class ConnectionTables:
 
     def _name_in_session(self, name: str) -> str:
         catalog, *rest = name_parts(name)
-        if len(rest) < 2 or catalog != self._profile.catalog:
+        if len(rest) < 2 or catalog != self.credentials.catalog:
             return name
         return join_parts((self._session_catalog, *rest))
 
@@ -197,7 +199,7 @@ class ConnectionTables:
         prefix = f"spark.sql.catalog.{self._session_catalog}"
         kinds = (self._settings.get(f"{prefix}{key}") for key in (".type", ".catalog-impl", ""))
         kind = next(filter(None, kinds), "not configured").rpartition(".")[2]
-        where = f"`method: {self._profile.method}` at {self._profile.host}:{self._profile.port}"
+        where = f"`method: {self.credentials.method}` at {self.credentials.host}:{self.credentials.port}"
         return (
             f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} ({kind}). "
             "Nothing was changed. Let recluster_session configure the catalog that the connection's Spark has."

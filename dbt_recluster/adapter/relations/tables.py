@@ -101,7 +101,7 @@ class Tables:
         return is_shared and self._provider(relation) not in (None, "iceberg")
 
     def check_directory(
-        self, relation: BaseRelation, existing: BaseRelation | None, config: Any, *, is_seed: bool
+        self, relation: BaseRelation, existing: BaseRelation | None, is_seed: bool, config: Any
     ) -> None:
         """Refuse a table of Spark's own where files of another table would be in its way."""
         root = config.get("location_root")
