@@ -28,9 +28,8 @@ from dbt_recluster.adapter.connections.clustering_session import ClusteringSessi
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
-from dbt_recluster.adapter.relations.catalogs import Catalogs, names_like
+from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
 from dbt_recluster.adapter.relations.freshness import Freshness
-from dbt_recluster.adapter.relations.integrations import Integrations
 from dbt_recluster.adapter.relations.tables import Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
@@ -47,6 +46,12 @@ if TYPE_CHECKING:
 # Over a Hive metastore, the session catalog's listing shows Iceberg tables by a property; elsewhere, by the provider.
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 
+_CAPABILITIES = (
+    Capability.TableLastModifiedMetadata,
+    Capability.TableLastModifiedMetadataBatch,
+    Capability.SchemaMetadataByRelations,
+    Capability.CatalogsV2,
+)
 # dbt does not check the values of an adapter's configs; ModelOptions does.
 ReclusterConfig: type[SparkConfig] = make_dataclass(
     "ReclusterConfig",
@@ -95,17 +100,7 @@ class ReclusterAdapter(SparkAdapter):
     ConnectionManager = ReclusterConnectionManager
     AdapterSpecificConfigs = ReclusterConfig
     connections: ReclusterConnectionManager
-    _capabilities = CapabilityDict(
-        {
-            capability: CapabilitySupport(support=Support.Full)
-            for capability in (
-                Capability.TableLastModifiedMetadata,
-                Capability.TableLastModifiedMetadataBatch,
-                Capability.SchemaMetadataByRelations,
-                Capability.CatalogsV2,
-            )
-        }
-    )
+    _capabilities = CapabilityDict(dict.fromkeys(_CAPABILITIES, CapabilitySupport(support=Support.Full)))
     # dbt's limit of 100 is for adapters that name all relations in one statement.
     MAX_SCHEMA_METADATA_RELATIONS = sys.maxsize
 

@@ -306,7 +306,7 @@ class ModelBuild:
     def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
         """Compare the columns of an incremental model and its table, in dbt's form."""
         changes = self.schema_changes = SchemaChanges.between(
-            model, table, case_sensitive=self._tables.session.case_sensitive
+            model, table, self._tables.session.case_sensitive
         )
         return {
             "schema_changed": bool(changes),

@@ -13,11 +13,6 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale
 
-# Iceberg has no short integers and no limited strings. A struct's field may have such a name, followed by a colon.
-_SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)
-_LIMITED_STRING = re.compile(r"\b(?:var)?char\(\d+\)", re.IGNORECASE)
-_WIDENED = {"int": "bigint", "float": "double"}
-
 
 @dataclass(frozen=True)
 class SchemaChanges:
@@ -36,21 +31,17 @@ class SchemaChanges:
     case_sensitive: bool = False
 
     @classmethod
-    def between(
-        cls, model: Sequence[Column], table: Sequence[Column], *, case_sensitive: bool
-    ) -> SchemaChanges:
+    def between(cls, model: Sequence[Column], table: Sequence[Column], case_sensitive: bool) -> SchemaChanges:
         """Compare columns: names as the session does, types as Iceberg stores them."""
         of_model, of_table = (
             {_comparable(column.name, case_sensitive): column for column in columns}
             for columns in (model, table)
         )
+        added = [column for name, column in of_model.items() if name not in of_table]
+        missing = [column for name, column in of_table.items() if name not in of_model]
         both = [(of_table[name], of_model[name]) for name in of_table if name in of_model]
-        return cls(
-            [column for name, column in of_model.items() if name not in of_table],
-            [column for name, column in of_table.items() if name not in of_model],
-            [(old, new) for old, new in both if _stored(old.data_type) != _stored(new.data_type)],
-            case_sensitive,
-        )
+        retyped = [(old, new) for old, new in both if _stored(old.data_type) != _stored(new.data_type)]
+        return cls(added, missing, retyped, case_sensitive)
 
     def __bool__(self) -> bool:
         """Whether there is any difference."""
@@ -81,26 +72,16 @@ def check_column_removal(
 ) -> None:
     """Refuse to drop columns that a table needs.
 
-    Args:
-        relation: The table.
-        removed: The columns to drop.
-        table: The clustering of the table.
-        key: The model's cluster key, which the table has by then, or None.
-        partitioned_by: The columns of its partitions (:func:`partition_columns`).
+    ``key`` is the model's cluster key, which the table has by then; ``partitioned_by`` are its
+    :func:`partition_columns`.
     """
     again = "let the model select the column again"
+    by_key = f"cluster_by names. Change cluster_by, or {again}"
     by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
-    refusals: list[tuple[Iterable[str], str]] = [
-        (
-            [field.column for field in key.fields] if key else [],
-            f"cluster_by names. Change cluster_by, or {again}",
-        ),
-        ([] if key else table.sort_columns, by_hand),
-        (partitioned_by, f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"),
-    ]
-    for needed, reason in refusals:
-        lost = [column for column in needed if removed.find(column.partition(".")[0])]
-        if lost:
+    by_partition = f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"
+    sorted_by = [field.column for field in key.fields] if key else table.sort_columns
+    for needed, reason in ((sorted_by, by_key if key else by_hand), (partitioned_by, by_partition)):
+        if lost := [column for column in needed if removed.find(column.partition(".")[0])]:
             names = ", ".join(dict.fromkeys(lost))
             raise OptionError(
                 f"on_schema_change: sync_all_columns would drop {names} of {relation}, which {reason}. No column was "
@@ -132,12 +113,14 @@ def _comparable(name: str, case_sensitive: bool) -> str:
 
 
 def _stored(spark_type: str) -> str:
-    """Return Iceberg's type for a type of Spark."""
-    return _LIMITED_STRING.sub("string", _SHORT_INTEGER.sub("int", spark_type))
+    """Return Iceberg's type for a type of Spark: it has no short integers and no limited strings."""
+    # A struct's field may have such a name, followed by a colon.
+    integers = re.sub(r"\b(?:tinyint|smallint)\b(?!`?:)", "int", spark_type, flags=re.IGNORECASE)
+    return re.sub(r"\b(?:var)?char\(\d+\)", "string", integers, flags=re.IGNORECASE)
 
 
 def _is_widened(old: str, new: str) -> bool:
     """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
         return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
-    return _WIDENED.get(old) == new
+    return (old, new) in (("int", "bigint"), ("float", "double"))
