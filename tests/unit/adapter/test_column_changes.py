@@ -21,7 +21,7 @@ def columns(**types: str) -> list[SparkColumn]:
 def changes(
     model: list[SparkColumn], table: list[SparkColumn], *, case_sensitive: bool = False
 ) -> SchemaChanges:
-    return SchemaChanges.between(model, table, case_sensitive=case_sensitive)
+    return SchemaChanges.between(model, table, case_sensitive)
 
 
 def names(some: object) -> list[str]:
