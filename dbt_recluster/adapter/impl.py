@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from dbt_recluster.adapter.dbt_run import DbtRun
     from dbt_recluster.adapter.model_build import ModelBuild
 
-# Over a Hive metastore, the session catalog's listing shows Iceberg tables by a property; elsewhere, by the provider.
-_ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 
 _CAPABILITIES = (
     Capability.TableLastModifiedMetadata,
@@ -91,10 +89,7 @@ def _no_build(*_: Any) -> ModelBuild:
 
 
 class ReclusterAdapter(SparkAdapter):
-    """dbt-spark and clustering.
-
-    dbt derives the module ``dbt.adapters.recluster`` from the name of this class after each model.
-    """
+    """dbt-spark and clustering. dbt derives the module ``dbt.adapters.recluster`` from the name of this class."""
 
     Relation = ReclusterRelation
     ConnectionManager = ReclusterConnectionManager
@@ -145,10 +140,12 @@ class ReclusterAdapter(SparkAdapter):
         """List relations; recognise Iceberg tables of a Hive metastore (dbt-spark#870), omit temporary views."""
         rows = [row for row in row_list if row[0]]  # temporary views have no schema
         relations: list[Any] = super()._build_spark_relation_list(rows, relation_info_func)
-        for number, relation in enumerate(relations):
-            if not relation.is_view and any(mark in (relation.information or "") for mark in _ICEBERG_MARKS):
-                relations[number] = relation.incorporate(is_iceberg=True)
-        return relations
+        return [
+            r.incorporate(is_iceberg=r.is_iceberg or "table_type=ICEBERG" in (r.information or ""))
+            if not r.is_view
+            else r
+            for r in relations
+        ]
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """List a schema: as dbt-spark does in the session catalog, by two statements in any other."""
@@ -287,9 +284,8 @@ class ReclusterAdapter(SparkAdapter):
 
     def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
         """Open a node's connection. A microbatch model is checked first: dbt reports an error in a batch as a crash."""
-        config = getattr(query_header_context, "config", {})
-        is_microbatch = config.get("incremental_strategy") == "microbatch"
-        if is_microbatch and self.config.args.which in ("run", "build", "retry"):
+        strategy = getattr(query_header_context, "config", {}).get("incremental_strategy")
+        if strategy == "microbatch" and self.config.args.which in ("run", "build", "retry"):
             from dbt_recluster.adapter.model_build import options_of
 
             options_of(query_header_context)
@@ -352,14 +348,13 @@ class ReclusterAdapter(SparkAdapter):
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: submit nothing more. After ``--fail-fast``, what was built before is still submitted."""
-        is_failure = isinstance(sys.exc_info()[1], Exception)
-        if self._begun is not None and self._begun.submission is not None and not is_failure:
+        if self._begun and self._begun.submission and not isinstance(sys.exc_info()[1], Exception):
             self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
         """End dbt's run, whether it went well or not."""
-        if self._begun is not None:
+        if self._begun:
             self._begun.end()
         super().cleanup_connections()
 

@@ -83,9 +83,9 @@ class DbtContext:
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
-        # In a run, lines of other threads would mix with one that is overwritten.
-        is_run = self.trigger == "run"
-        return ProgressLines(logger.debug) if is_run else ProgressLines(logger.info, sys.stderr)
+        if self.trigger == "run":  # lines of other threads would mix with one that is overwritten
+            return ProgressLines(logger.debug)
+        return ProgressLines(logger.info, sys.stderr)
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line; its traceback goes to dbt's log."""

@@ -24,8 +24,6 @@ from dbt_recluster.key.columns import quote, unquote
 _SESSION_CATALOG_NAME = "spark_catalog"
 # Errors of a schema that does not exist.
 _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
-# Errors of `show views` in a catalog without views; most catalogs answer with an empty list.
-_NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
 
 
 class Listed(NamedTuple):
@@ -95,7 +93,9 @@ class Catalogs:
         try:
             return [row for row in self.ask(f"show views in {schema}") if row[0]]
         except DbtRuntimeError as e:
-            if any(text in message(e) for text in _NO_VIEWS):
+            # Most catalogs without views answer with an empty list.
+            no_views = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
+            if any(text in message(e) for text in no_views):
                 self._without_views.add(catalog)
             elif not any(text in message(e) for text in _MISSING):
                 raise
