@@ -35,7 +35,7 @@ class Tables:
 
     # --- format and clustering ---
 
-    def may_be_clustered(self, relation: BaseRelation | None) -> bool:
+    def may_be_clustered(self, relation: BaseRelation) -> bool:
         """Return whether a relation may be an Iceberg table with a sort order or properties of ours.
 
         The session catalog's listing tells, which saves a statement for each model without clustering.
