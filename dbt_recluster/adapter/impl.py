@@ -140,12 +140,10 @@ class ReclusterAdapter(SparkAdapter):
         """List relations; recognise Iceberg tables of a Hive metastore (dbt-spark#870), omit temporary views."""
         rows = [row for row in row_list if row[0]]  # temporary views have no schema
         relations: list[Any] = super()._build_spark_relation_list(rows, relation_info_func)
-        return [
-            r.incorporate(is_iceberg=r.is_iceberg or "table_type=ICEBERG" in (r.information or ""))
-            if not r.is_view
-            else r
-            for r in relations
-        ]
+        for number, relation in enumerate(relations):
+            if "table_type=ICEBERG" in (relation.information or "") and not relation.is_view:
+                relations[number] = relation.incorporate(is_iceberg=True)
+        return relations
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """List a schema: as dbt-spark does in the session catalog, by two statements in any other."""

@@ -162,19 +162,15 @@ def clustering_change(
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
     wanted = creation_properties(desired)
-    changes = {
-        name: value
-        for name, value in wanted.items()
-        if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
-    }
+    theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
+    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
     curve = [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve] if key else []
     kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
     if key is None:
         obsolete += level_properties(actual.properties)
-    mode_after_order = actual.properties.get(DISTRIBUTION_MODE)
-    if order and not order.startswith("locally"):
-        mode_after_order = "none" if order == "unordered" else "range"
+    modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
+    mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:
         obsolete.append(DISTRIBUTION_MODE)
     elif mode is not None and mode_after_order != mode:
@@ -199,9 +195,7 @@ def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) ->
     if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
         # The query is sorted; another shuffle would undo that.
         return "none" if key.leading or loaded.partition_by else None
-    if not key.leading:
-        return None
-    return "range" if desired.sort_on_load else "none"
+    return None if not key.leading else "range" if desired.sort_on_load else "none"
 
 
 def _order(key: ClusterKey | None, actual: TableClustering, mode: str | None) -> str | None:
