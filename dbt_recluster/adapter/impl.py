@@ -10,14 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.impl import BaseAdapter, FreshnessResponse
+from dbt.adapters.base.impl import BaseAdapter
 from dbt.adapters.base.meta import available
-from dbt.adapters.base.relation import BaseRelation, InformationSchema
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
-from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import Policy, RelationType
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
@@ -25,7 +23,6 @@ from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
@@ -101,17 +98,17 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.credentials: ReclusterCredentials = self.config.credentials
-        self.session = ClusteringSession(self.credentials, self.connections)
-        if self.credentials.recluster_session is not None:
+        self.session = ClusteringSession(self.connections)
+        if self.session.credentials.recluster_session is not None:
             from dbt_recluster.adapter.connections.recluster_session import RemoteSession
 
-            logs = Path(getattr(self.config, "log_path", None) or "logs")
-            self.session = RemoteSession(self.credentials, self.connections, logs)
+            self.session = RemoteSession(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
-        self._freshness = Freshness(self.get_relation, self.execute_macro, self._create_freshness_response)
+        freshness = Freshness(self.get_relation, self.execute_macro, self._create_freshness_response)
+        self.calculate_freshness_from_metadata = freshness.of_one  # type: ignore[method-assign]
+        self.calculate_freshness_from_metadata_batch = freshness.of  # type: ignore[method-assign]
         self._begun: DbtRun | None = None
         self._lock = threading.Lock()
         self._threads = threading.local()
@@ -119,7 +116,7 @@ class ReclusterAdapter(SparkAdapter):
     def debug_query(self) -> None:
         """``dbt debug``: check that Spark has what clustering needs."""
         steps = [self.session.check, super().debug_query]
-        for step in steps if self.credentials.in_process else reversed(steps):
+        for step in steps if self.session.credentials.in_process else reversed(steps):
             with as_dbt_errors():
                 step()
 
@@ -188,26 +185,12 @@ class ReclusterAdapter(SparkAdapter):
 
     get_catalog = BaseAdapter.get_catalog  # dbt-spark's refuses a second catalog
 
-    def _get_one_catalog(
-        self,
-        information_schema: InformationSchema,
-        schemas: set[str],
-        used_schemas: frozenset[tuple[str, str]],  # noqa: ARG002
-    ) -> agate.Table:
-        database: Any = information_schema.database
-        return self._describe(
-            relation for schema in schemas for relation in self.list_relations(database, schema)
-        )
+    def _get_one_catalog(self, information_schema: Any, schemas: set[str], *_: Any) -> agate.Table:
+        database = information_schema.database
+        return self._describe(each for schema in schemas for each in self.list_relations(database, schema))
 
-    def _get_one_catalog_by_relations(
-        self,
-        information_schema: InformationSchema,  # noqa: ARG002
-        relations: Iterable[BaseRelation],
-        used_schemas: frozenset[tuple[str, str]],  # noqa: ARG002
-    ) -> agate.Table:
-        return self._describe(
-            self.get_relation(r.database, str(r.schema), str(r.identifier)) for r in relations
-        )
+    def _get_one_catalog_by_relations(self, _: Any, relations: Iterable[Any], *__: Any) -> agate.Table:
+        return self._describe(self.get_relation(r.database, r.schema, r.identifier) for r in relations)
 
     def _describe(self, relations: Iterable[BaseRelation | None]) -> agate.Table:
         """Describe relations for ``dbt docs``, a row for each column."""
@@ -255,18 +238,6 @@ class ReclusterAdapter(SparkAdapter):
     shares_directories = _of_tables("shares_directories", False)
     is_own_table_of_spark = _of_tables("is_own_table_of_spark", False)
     clear_directory = _of_tables("clear_directory")
-
-    def calculate_freshness_from_metadata_batch(
-        self, sources: list[BaseRelation], macro_resolver: Any = None
-    ) -> tuple[list[AdapterResponse | None], dict[BaseRelation, FreshnessResponse]]:
-        """Return the freshness of the sources with snapshots; dbt asks for each of the others by itself."""
-        return self._freshness.of(sources, macro_resolver)
-
-    def calculate_freshness_from_metadata(
-        self, source: BaseRelation, macro_resolver: Any = None
-    ) -> tuple[AdapterResponse | None, FreshnessResponse]:
-        """Return the freshness of a source, or raise the reason why it is unknown."""
-        return self._freshness.of_one(source, macro_resolver)
 
     # --- builds ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class ClusteringSession:
     """The session of an in-process method; of any other method, none (but see :class:`RemoteSession`)."""
 
-    def __init__(self, credentials: ReclusterCredentials, connections: ReclusterConnectionManager) -> None:
-        self.credentials = credentials
+    def __init__(self, connections: ReclusterConnectionManager) -> None:
         self._connections = connections
+        self._profile: Any = connections.profile
+        self.credentials: ReclusterCredentials = self._profile.credentials
 
     @property
     def missing_reason(self) -> str | None:

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections.credentials import (
-    DEFAULT_CATALOG,
-    ReclusterCredentials,
-    default_catalog,
-)
+from dbt_recluster.adapter.connections.credentials import DEFAULT_CATALOG, default_catalog
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
@@ -51,14 +47,13 @@ class RemoteSession(ClusteringSession):
 
     missing_reason = None
 
-    def __init__(
-        self, credentials: ReclusterCredentials, connections: ReclusterConnectionManager, log_directory: Path
-    ) -> None:
-        super().__init__(credentials, connections)
-        self._settings = credentials.recluster_session or {}
-        self._session_catalog = default_catalog(self._settings, credentials.catalog)
+    def __init__(self, connections: ReclusterConnectionManager) -> None:
+        super().__init__(connections)
+        self._settings = self.credentials.recluster_session or {}
+        self._session_catalog = default_catalog(self._settings, self.credentials.catalog)
         self._ask = connections.ask
-        self._log = log_directory.resolve() / "recluster_session.log"
+        logs = Path(getattr(self._profile, "log_path", None) or "logs")
+        self._log = logs.resolve() / "recluster_session.log"
         self._error: ReclusterError | None = None
         self._opened = threading.local()
 

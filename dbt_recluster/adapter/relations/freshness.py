@@ -26,14 +26,14 @@ _INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
 
 @dataclass(frozen=True)
 class Freshness:
-    """Asks for the last loads of sources, by these methods of the adapter."""
+    """Asks for the last loads of sources, by these methods of the adapter. Its own are the adapter's, too."""
 
     get_relation: Callable[..., BaseRelation | None]
     execute_macro: Callable[..., Any]
     create_response: Callable[[datetime | None, datetime | None], FreshnessResponse]
 
     def of(
-        self, sources: Iterable[BaseRelation], macro_resolver: Any
+        self, sources: Iterable[BaseRelation], macro_resolver: Any = None
     ) -> tuple[list[AdapterResponse | None], Loads]:
         """Return the freshness of the sources with snapshots; dbt asks for each of the others by itself."""
         responses: list[AdapterResponse | None] = []
@@ -49,7 +49,7 @@ class Freshness:
         return responses, loads
 
     def of_one(
-        self, source: BaseRelation, macro_resolver: Any
+        self, source: BaseRelation, macro_resolver: Any = None
     ) -> tuple[AdapterResponse | None, FreshnessResponse]:
         """Return the freshness of a source, or raise the reason why it is unknown."""
         responses, loads = self.of([source], macro_resolver)
