@@ -27,7 +27,7 @@ class ClusteringSession:
     def __init__(self, connections: ReclusterConnectionManager) -> None:
         self._connections = connections
         self._profile: Any = connections.profile
-        self.credentials: ReclusterCredentials = self._profile.credentials
+        self.credentials: ReclusterCredentials = self._profile.credentials  # type: ignore[assignment]
 
     @property
     def missing_reason(self) -> str | None:
