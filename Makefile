@@ -21,7 +21,7 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 	@echo
-	@echo "Next, every load and recluster of the table; docs/guide.md goes on from there:"
+	@echo "Next, every load and recluster of the table; docs/start.md, part 4, goes on from there:"
 	@echo "    cd integration_tests && ../$(RUN)/dbt run-operation clustering_history --args '{table: lineitem}'"
 
 test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes

@@ -70,9 +70,8 @@ def load(
     spark: Any, options: argparse.Namespace, source: Path, depth: Any, times: float
 ) -> tuple[int, float, list[float]]:
     """Load a table and recluster it; return bytes rewritten, bytes wasted, and the thresholds chosen."""
-    from dbt_recluster.clustering.information import daily_bytes
+    from dbt_recluster.advice.cost_model import daily_bytes, recluster_table
     from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
@@ -91,7 +90,7 @@ def load(
         rows.sortWithinPartitions(KEY).writeTo("db.t").option("distribution-mode", "none").append()
         table = ClusteredTable(spark, "db.t", KEY)
         known = ReclusterOptions(depth=depth, block_rows=options.block_rows, reads=reads)
-        rewritten += Recluster(table, known).run().bytes_in
+        rewritten += recluster_table(table, known).bytes_in
         wasted += daily_bytes(table, table.metadata()).wasted / options.loads
         if depth == "auto" and number % LOADS_OF_A_CHOICE == LOADS_OF_A_CHOICE - 1:
             recorded = json.loads(table.iceberg.properties["recluster.auto_depth"])

@@ -158,7 +158,7 @@ class Table:
             weights.append(np.full(self.recorded.parts - 1, others / (self.recorded.parts - 1)))
         weight = np.concatenate(weights)
         drawn = arrow([np.concatenate(values) for values in columns])
-        self.curve = Curve.of(drawn, [weight] * len(columns))
+        self.curve = Curve.of(drawn, weight)
         self.recorded = self.recorded or self.curve
 
     def on_curve(self) -> CurveBlocks:

@@ -1,6 +1,6 @@
 """A first clustering in parts, by `max_bytes`, against one in one go; and what a last one with a depth of 1 adds.
 
-    python benchmarks/in_parts.py            # prints the table of docs/adopting.md
+    python benchmarks/in_parts.py            # prints the table of docs/guides/large-table.md
 
 100 full blocks, each of random keys: of all keys, of a tenth of them, or of a range of random width. Every call
 rewrites at most a part of the table, until there is nothing to do.

@@ -309,7 +309,7 @@ def merge_and_commit(
         merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
         merged = merger.merge(blocks.snapshot_id, sets)
         levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
-        RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
+        RoundCommit(table, blocks.snapshot_id, merged, levels).run()
 
 
 def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> int:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.clustering import planned_round as round_module
-from dbt_recluster.clustering.planned_round import PlannedRound
+from dbt_recluster.clustering import rounds
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -25,8 +24,8 @@ PHASES: list[tuple[str, Any, str]] = [
     ("load", IcebergTable, "load"),
     ("key", TableChange, "pending"),
     ("check", ClusteredTable, "current_blocks"),
-    ("plan", round_module, "plan"),
-    ("tasks", PlannedRound, "file_groups"),
+    ("plan", rounds, "plan"),
+    ("tasks", rounds, "_file_groups"),
     ("sample", merge_module, "take_samples"),
     ("cut", Merger, "merge"),
     ("write", merge_module, "write_files"),

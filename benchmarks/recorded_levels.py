@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from small_blocks import BLOCK_ROWS, WORKLOADS, FloatArray, Table
 
-from dbt_recluster import table_properties
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.planner import Policy, clustering_information
 

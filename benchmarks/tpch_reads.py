@@ -162,8 +162,9 @@ def start(
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
+    from dbt_recluster.advice.cost_model import recluster_table
+    from dbt_recluster.advice.imported_reads import has_recorded, record_queries
     from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
@@ -190,11 +191,11 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
             growth = sort_all(spark, table, options.block_rows, growth)
         elif kind in ("default", "reads"):
             clustered = ClusteredTable(spark, table, KEY)
-            if kind == "reads" and not clustered.reads.has_recorded(named(kind)):
-                clustered.reads.record_queries(named(kind))
-            Recluster(
+            if kind == "reads" and not has_recorded(clustered, named(kind)):
+                record_queries(clustered, named(kind))
+            recluster_table(
                 clustered, ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
-            ).run()
+            )
         seconds += time.monotonic() - started
     rewritten, rows_now = spark.sql(
         f"select coalesce(sum(if(operation = 'replace', cast(summary['deleted-records'] as bigint), 0)), 0), "

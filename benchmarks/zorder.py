@@ -150,6 +150,8 @@ def load(
 
 def arriving(spark: Any, table: str, key: str, frame: Any, parts: int) -> Any:
     """Return a load as our adapter writes it: sorted by the key, as far as the table knows how."""
+    from dataclasses import replace
+
     from pyspark.sql import functions as F
 
     from dbt_recluster.iceberg.rewrite.keyed_rows import KeyedRows
@@ -161,7 +163,8 @@ def arriving(spark: Any, table: str, key: str, frame: Any, parts: int) -> Any:
     if clustered.key.curve and clustered.curve is None:
         return frame.repartition(parts)
     rows = KeyedRows.of(spark, frame, clustered.key, clustered.curve)
-    return rows.with_frame(rows.frame.repartitionByRange(parts, *map(F.expr, rows.names))).to_write()
+    frame = rows.frame.repartitionByRange(parts, *map(F.expr, rows.names))
+    return replace(rows, frame=frame).to_write()
 
 
 def zorder(spark: Any, table: str, names: list[str], block_rows: int, growth: float) -> float:

@@ -12,8 +12,9 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
 or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by; None
-is the table's sort order. ``depth``, ``strategy`` and ``block_rows`` are options, see :class:`ReclusterOptions`; None
-stands for the one that the table records (``recluster.option.<name>``), or else for the default.
+is the table's sort order. ``final``, ``where``, ``max_bytes``, ``depth``, ``strategy``, ``max_merge_blocks`` and
+``block_rows`` are options of :class:`ReclusterOptions`; None takes the option that the table records
+(``recluster.option.<name>``), or the default.
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -27,7 +28,9 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, recluster_table
+from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
+from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
@@ -37,12 +40,9 @@ from dbt_recluster.clustering.information import (
     table_information,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import (
     Depth,
     parse_branch,
@@ -123,7 +123,6 @@ def recluster(
 
     Args:
         cluster_by: The cluster key, which becomes the table's sort order.
-        final, where, max_bytes, depth, strategy, max_merge_blocks, block_rows: See :class:`ReclusterOptions`.
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
@@ -158,7 +157,7 @@ def recluster(
             progress=listener,
             reads=reads,
         )
-        return Recluster(opened, options).run()
+        return recluster_table(opened, options)
 
 
 def clustering_information(
@@ -254,7 +253,7 @@ def estimate_recluster(
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
     with _opened(spark, table, cluster_by) as opened:
         options = opened.options(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
-        return CostModel.of(opened, options).recluster(options.where)
+        return CostModel.of(opened, options).recluster(opened.predicate(options.where))
 
 
 def suggest_cluster_by(
@@ -318,10 +317,10 @@ def import_reads(
     if queries is not None:
         texts = parse_queries_by_name("queries", queries)
         with _opened(spark, table) as opened:
-            return opened.reads.record_queries(texts)
+            return record_queries(opened, texts)
     log = parse_event_log("event_log", event_log)
     with _opened(spark, table) as opened:
-        return opened.reads.import_event_logs(log, start, full_name)
+        return import_event_logs(opened, log, start, full_name)
 
 
 def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:

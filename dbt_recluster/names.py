@@ -1,4 +1,4 @@
-"""Names of tables: how they are written, and which of them mean the same table."""
+"""Names of tables: their parts, quoting, and which of them mean the same table."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.columns import quote_if_needed, unquote
 
 _PART = r"`(?:[^`]|``)+`|\w+"
-_NAME = re.compile(rf"\s*(?:{_PART})\s*(?:\.\s*(?:{_PART})\s*)*")
+NAME = re.compile(rf"(?:{_PART})(?:\s*\.\s*(?:{_PART}))*")
 
 Parts = tuple[str, ...]
 
 
 def name_parts(name: Any, of: str = "table") -> Parts:
-    """Return the parts of a name such as ``lake.sales.orders``, without their backquotes.
-
-    Raises:
-        OptionError: It is no name ``of`` that kind. Nothing in it is passed over.
-    """
-    if isinstance(name, str) and _NAME.fullmatch(name):
+    """Return the parts of a name such as ``lake.sales.orders``, unquoted; an OptionError if it is malformed."""
+    if isinstance(name, str) and NAME.fullmatch(name.strip()):
         return tuple(map(unquote, re.findall(_PART, name)))
     raise OptionError(
         f"{name!r} is not the name of a {of}: its parts are joined by dots, and a part with other characters than "
@@ -31,16 +27,15 @@ def name_parts(name: Any, of: str = "table") -> Parts:
 
 
 def join_parts(parts: Sequence[str]) -> str:
-    """Return the name with these parts, with backquotes where they are needed."""
+    """Return the name with these parts, quoted where needed."""
     return ".".join(map(quote_if_needed, parts))
 
 
 @dataclass(frozen=True)
 class NameResolution:
-    """Which table a name means to a connection, by Spark's rule.
+    """Resolution of names by Spark's rule: the first of several parts is a catalog if there is one of that name.
 
-    The first of several parts is a catalog if there is one of that name. Otherwise the name belongs to the current
-    catalog. Whether two names that differ in case mean one table depends on the catalog.
+    Otherwise the name belongs to the current catalog. Whether case matters depends on the catalog.
     """
 
     current_catalog: Callable[[], str]
@@ -48,7 +43,7 @@ class NameResolution:
     is_one_table: Callable[[str, str], bool]
 
     def is_same(self, one: Parts, other: Parts) -> bool:
-        """Whether two names of a namespace and a table, and perhaps a catalog, mean the same table."""
+        """Whether two names, with or without a catalog, mean the same table."""
         shorter, longer = sorted((one, other), key=len)
         full = shorter
         if len(longer) == len(shorter) + 1 and folded(longer[1:]) == folded(shorter):
@@ -61,5 +56,5 @@ class NameResolution:
 
 
 def folded(parts: Parts) -> Parts:
-    """Return the parts as a catalog compares them that takes upper and lower case for one."""
+    """Return the parts as a catalog that ignores case compares them."""
     return tuple(part.casefold() for part in parts)

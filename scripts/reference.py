@@ -1,4 +1,6 @@
-"""Write docs/reference from the code: configs, operations, figures, Python functions and errors.
+"""Write docs/reference from the code: configs, operations, figures and errors.
+
+MkDocs makes the page of Python functions.
 
 python scripts/reference.py            # writes
 python scripts/reference.py --check    # fails when what is there is not what would be written
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from python_reference import entries, figures, functions, markdown, sections, table
+from figures_reference import entries, figures, markdown, sections, table
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -30,7 +32,6 @@ def main() -> None:
         REFERENCE / "configs.md": configs(),
         REFERENCE / "operations.md": operations(),
         REFERENCE / "figures.md": f"{_NOTE}\n{figures()}",
-        REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
         ROOT / "macros" / "operations" / "operations.sql": macros(),
@@ -66,15 +67,16 @@ def configs() -> str:
         text = markdown(option.meaning)
         if option.name == "strategy":
             text = f"{text[:-1]}: {', '.join(f'`{each}`' for each in STRATEGIES)}."
-        rows.append((f"`{name}`", f"`{option.name}`", text, option.otherwise, f"`{option.example}`"))
+        assert option.name == name.removeprefix(f"{META}_"), name
+        rows.append((f"`{name}`", text, option.otherwise, f"`{option.example}`"))
     return "\n".join(
         (
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
             "any data is written; a misspelt name is a warning that names the nearest. "
-            f"`meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
-            table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
+            f"`meta: {{{META}: {{...}}}}` means the same, with these names less their prefix `{META}_`.\n",
+            table(("config", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
             f"but not {', '.join(not_recorded)}. Where there is no model, the command and Python go by them.\n",
@@ -115,7 +117,8 @@ def operations() -> str:
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
-        "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
+        "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` "
+        "([Without dbt](../guides/job.md)).\n",
     ]
     for operation in OPERATIONS.values():
         short = f" The command also calls it `{operation.short}`." if operation.short else ""
@@ -190,11 +193,11 @@ def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, round_summary
     from dbt_recluster.iceberg.commit import LOADED_AT
-    from dbt_recluster.table_properties import CARRIED_OVER, PROPERTIES
+    from dbt_recluster.iceberg.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [
         (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
-        for name, (holds, lost) in PROPERTIES.items()
+        for name, holds, lost in ((p, p.holds, p.lost) for p in PROPERTIES.values())
     ]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
@@ -210,7 +213,7 @@ def properties() -> str:
             _NOTE,
             "# Properties\n",
             "All that dbt-recluster keeps is in the table itself. Losing any of it costs work, never rows. "
-            "[Leaving](../leaving.md) strips a table of it.\n",
+            "[Leaving](../guides/leaving.md) strips a table of it.\n",
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "

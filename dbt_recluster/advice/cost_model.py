@@ -1,35 +1,35 @@
-"""The cost of clustering a table and of keeping it clustered, the benefit, and the threshold by both.
-
-The cost comes from a simulation. Nothing is changed.
-"""
+"""The simulated cost of clustering a table and of keeping it clustered, the benefit, and the threshold by both."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dbt_recluster import table_properties
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.advice.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.information import daily_bytes
+from dbt_recluster.clustering.information import read_costs_of
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.prices import PriceList
-from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.result import MAX_ROUNDS, Figures, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
+from dbt_recluster.iceberg.iceberg_table import Changes
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
     Blocks,
-    Plan,
     Policy,
     best_threshold,
     clustering_information,
@@ -38,20 +38,14 @@ from dbt_recluster.planner import (
 )
 from dbt_recluster.planner.planning import simulate_rounds
 
-# Reads and loads change little from one build to the next.
-_DEPTH_HOLDS = timedelta(days=1)
-
 
 @dataclass(frozen=True)
 class Balance:
-    """Bytes per day of the past week that reclustering rewrote, saved reads from opening, and left for them to open.
+    """Bytes per day of the ``days`` of the past week that snapshots cover."""
 
-    The snapshots cover ``days`` of that week.
-    """
-
-    rewritten: int
-    saved: int
-    opened: int
+    rewritten: int  # by reclustering
+    saved: int  # not opened by reads because of it
+    opened: int  # by reads
     days: float
 
 
@@ -164,7 +158,7 @@ class ReclusterEstimate(Figures):
 class CostModel:
     """Estimates the cost of clustering a table by its key, or by some items of it.
 
-    The cost of keeping it so comes from the commits of the past week until ``now``, which the planner replays.
+    For the cost of keeping it so, the planner replays the commits of the past week until ``now``.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
@@ -174,7 +168,7 @@ class CostModel:
 
     @classmethod
     def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
-        """Return the model of a table that is reclustered with some options, whose reads it follows from here on."""
+        """Return the model of a table under some options; the table follows their reads from here on."""
         table.reads.follow(options.reads)
         return cls(table, with_depth(table, options)[0].policy, now)
 
@@ -182,37 +176,31 @@ class CostModel:
     def _week(self) -> Week:
         return Week(self._table, self._policy, self._now)
 
-    def recluster(self, where: str | None = None) -> ReclusterEstimate:
-        """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
+    def recluster(self, where: Predicate | None = None) -> ReclusterEstimate:
+        """Estimate a final recluster of the blocks that ``where`` admits, without a budget."""
         snapshot = self._table.blocks(where)
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
 
     def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
-        plans: list[Plan] = []
-        eligible, speed = planned, rewrite_speed(table)
-        for step, after in islice(simulate_rounds(planned, self._policy), MAX_ROUNDS):
-            plans.append(step)
-            eligible = after
-        read = sum(step.bytes for step in plans)
+        rounds = list(islice(simulate_rounds(planned, self._policy), MAX_ROUNDS))
+        after = rounds[-1][1] if rounds else planned
+        read, speed = sum(step.bytes for step, _ in rounds), rewrite_speed(table)
         if planned is not blocks:
-            eligible = eligible.take(np.flatnonzero(~eligible.fixed))
+            after = after.take(np.flatnonzero(~after.fixed))
         return ReclusterEstimate(
             table=table.name,
             cluster_key=str(table.key),
             blocks=len(blocks),
             depth=clustering_information(blocks).average_depth,
-            expected_depth=clustering_information(eligible).average_depth,
-            rounds=len(plans),
+            expected_depth=clustering_information(after).average_depth,
+            rounds=len(rounds),
             bytes=read,
-            rows=sum(step.rows for step in plans),
+            rows=sum(step.rows for step, _ in rounds),
             estimated_seconds=None if speed is None else round(read / speed, 1),
         )
 
     def estimate(self, items: Sequence[int] | None = None, curve: Curve | None = None) -> CostEstimate:
-        """Estimate the cost under the key of the items at these positions, or under the whole key.
-
-        ``curve`` is the curve that these items lie on, if they do.
-        """
+        """Estimate the cost under the whole key, or under the key of some items, which may lie on a curve."""
         table, metadata, week = self._table, self._table.metadata(), self._week
         if items is not None:
             fields = tuple(table.key.fields[item] for item in items)
@@ -247,15 +235,10 @@ class CostModel:
         )
 
     def balance(self) -> Balance | None:
-        """Return the cost and the benefit of the week's reclustering under the table's own key.
+        """Return the cost and the benefit of the week's reclustering under the table's own key, or None if unknown.
 
-        Reads were saved what they would waste if no block of the week had been merged, less what they
-        waste now: nothing of it at the start of the week and all at its end, a half on average. What the merges save
-        in later weeks does not count.
-
-        Returns:
-            None under another key than the table's own, or if no read of the key is known, or there was something to
-            recluster but nothing was loaded.
+        Merges save what reads would waste of unmerged blocks, less what they waste now: nothing at the start of the
+        week and all at its end, a half on average. What they save in later weeks does not count.
         """
         table = self._table
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
@@ -267,16 +250,13 @@ class CostModel:
             return None
         blocks, current = week.unmerged(), table.metadata()
         without, now = daily_bytes(table, blocks).wasted, daily_bytes(table, current)
-        # The unmerged blocks still hold rows that a later commit replaced in merged ones, in proportion to the rows.
+        # The unmerged blocks still hold rows that later commits replaced in merged ones.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now.wasted) / 2 * week.scale
         return Balance(week.rewritten_bytes_per_day, round(saved), round(now.opened), week.days)
 
     def loss(self) -> int | None:
-        """Return the bytes a day by which the week's reclustering cost more than it saved, or None.
-
-        A table's first week says nothing of the next ones: its merges catch up, and save later.
-        """
+        """Return the bytes a day by which reclustering cost more than it saved, or None; the first week catches up."""
         balance = None if self._week.is_first else self.balance()
         return balance.rewritten - balance.saved if balance and balance.rewritten > balance.saved else None
 
@@ -285,34 +265,52 @@ def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, f
     return (round(amount[0] / max(speeds), 1), round(amount[1] / min(speeds), 1)) if speeds else None
 
 
+class DailyBytes(NamedTuple):
+    """Bytes of blocks each day."""
+
+    opened: float  # by reads
+    wasted: float  # those of them without a row
+    per_depth: float  # wasted for each unit of depth above 1; under a curve, opened in a sorted table
+
+
+def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
+    """Return the bytes of these blocks that the table's reads open and waste each day."""
+    costs, recorded = read_costs_of(table, metadata), table.reads.recorded
+    if costs is None or not len(metadata):
+        return DailyBytes(0.0, 0.0, 0.0)
+    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
+    return DailyBytes(
+        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
+    )
+
+
 @dataclass(frozen=True)
 class AutoDepth:
-    """The threshold of a table with ``recluster_depth: auto``, where rewriting and reading cost least together."""
+    """The threshold of ``recluster_depth: auto``, where rewriting and reading cost least together."""
 
-    depth: float  # the threshold
+    depth: float
     since: datetime  # when it became the threshold
-    at: datetime  # when it was last worked out
-    rewriting: float = 1.0  # how much the table rewrites, relative to what was measured of the planner
+    at: datetime  # when it was last chosen
+    rewriting: float = 1.0  # bytes rewritten, relative to the planner's benchmark
 
     def as_properties(self) -> dict[str, str]:
         """Return the property that records it."""
         since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
         value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
-        return {table_properties.AUTO_DEPTH: json.dumps(value)}
+        return {AUTO_DEPTH: AUTO_DEPTH.dump(value)}
 
 
 def auto_depth(table: ClusteredTable) -> AutoDepth:
     """Return the threshold that a table records, or a new one if that is a day old.
 
-    The week's history has the bytes of new blocks each day, and the reads the bytes that they waste for
-    each unit of depth. Without reads of the key the threshold is the default; without new blocks it stays.
+    Without reads of the key it is the default; without new blocks in the past week it stays.
     """
     recorded = recorded_depth(table)
-    if recorded is not None and datetime.now(timezone.utc) - recorded.at < _DEPTH_HOLDS:
+    if recorded is not None and datetime.now(timezone.utc) - recorded.at < timedelta(days=1):
         return recorded
     week = Week(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting
-    # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
+    # Measured over a week under one threshold: the first days catch up.
     if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
         rewriting = relative_rewriting(
             week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
@@ -329,21 +327,40 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
 
 
 def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
-    """Return options with a number in place of ``auto``, and the threshold that it stands for, or None."""
+    """Return options with a number in place of ``auto``, and the threshold to record, or None."""
     if options.depth != AUTO:
         return options, None
     depth = auto_depth(table)
     return replace(options, depth=depth.depth), depth
 
 
+def recluster_table(
+    table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+) -> ReclusterResult:
+    """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
+
+    ``changes`` are further properties to set with the first commit.
+    """
+    properties: Changes = changes or {}
+    if options.depth == AUTO:
+        table.predicate(options.where)  # which is refused first
+        table.reads.follow(options.reads)
+        options, depth = with_depth(table, options)
+        properties = {**properties, **(depth.as_properties() if depth else {})}
+    result = Recluster(table, options, properties).run()
+    if result.rounds and table.reads.restricting(table.key).reads is not None:
+        with suppress(Exception):  # an expiry meanwhile; the rounds are committed
+            result.loss = CostModel(table, options.policy).loss()
+    return result
+
+
 def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
-    """Return the threshold that a table records, or None. A malformed property counts as none."""
-    try:
-        value = json.loads(table.iceberg.properties.get(table_properties.AUTO_DEPTH, "null"))
+    """Return the threshold that a table records, or None."""
+
+    def read(value: Mapping[str, Any]) -> AutoDepth | None:
         depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
-        since, at = parse_iso_time(value["since"]), parse_iso_time(value["at"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
-        return None
-    return AutoDepth(depth, since, at, rewriting)
+        if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
+            return None
+        return AutoDepth(depth, parse_iso_time(value["since"]), parse_iso_time(value["at"]), rewriting)
+
+    return AUTO_DEPTH.load(table.iceberg.properties.get(AUTO_DEPTH), read)

@@ -1,4 +1,4 @@
-"""The commits of other writers in the past week, replayed by the bounds of their blocks with a recluster after each."""
+"""The commits of other writers in the past week, replayed by their blocks' bounds with a recluster after each."""
 
 from __future__ import annotations
 
@@ -26,28 +26,23 @@ from dbt_recluster.planner.planning import simulate_rounds
 
 DAYS = 7
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
-_MOST_COMMITS = 200
 # The origin of a block that a simulated merge wrote.
 _MERGED = -1
 
 
 class Week:
-    """The commits of a table in the seven days until ``now``, as far as its snapshots have them, and their replay.
-
-    Blocks are read once, with the bounds of all items of the table's key, which may be more than those of any key that
-    is tried.
+    """The commits of a table in the seven days until ``now``, as far as it has their snapshots, and their replay.
 
     Attributes:
-        rounds: The rounds of reclustering among them, oldest first.
-        changes: The commits of others that changed rows, except one that came on top of a snapshot that has expired.
-        replayed: The last of them, from the blocks that the first of these came on top of.
-        loads: Those of the changes that brought new rows.
+        rounds: The rounds of reclustering, oldest first.
+        changes: The commits of others that changed rows, except one whose parent has expired.
+        replayed: The last of the changes.
+        loads: The changes that brought new rows.
         days: The days that the snapshots cover, from one to seven.
-        is_first: Whether the table's first snapshot, if it has not expired, is of this week.
+        is_first: Whether the table's first snapshot is known to be of this week.
         parents: The parent of each snapshot.
         loaded_bytes_per_day: Bytes of new rows per day.
-        written_bytes_per_day: Bytes of new blocks per day, also of those that hold rows of the blocks that they
-            replaced.
+        written_bytes_per_day: Bytes of new blocks per day, whether their rows are new or not.
         rewritten_bytes_per_day: Bytes that reclustering read per day.
         rewriting_seconds_per_day: Seconds of its rounds per day, or None if one has not recorded them.
     """
@@ -65,7 +60,7 @@ class Week:
             parent = self.parents[self.changes[0].snapshot_ids[0]]
             if parent is not None and parent not in self.parents:
                 del self.changes[0]
-        self.replayed = self.changes[-_MOST_COMMITS:]
+        self.replayed = self.changes[-200:]
         self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
         first = snapshots[0].at if snapshots else self.now
@@ -85,13 +80,13 @@ class Week:
 
     @cached_property
     def _start(self) -> BlockMetadata | None:
-        """The blocks that the first change came on top of; None if the table was new."""
+        """The blocks before the first change; None if the table was new."""
         snapshot = self.parents[self.replayed[0].snapshot_ids[0]]
         return None if snapshot is None else self._table.metadata(snapshot)
 
     @cached_property
     def _blocks(self) -> BlockMetadata:
-        """Every block of the start and of the changes that some snapshot still refers to."""
+        """The blocks of the start and of the changes that are still in a snapshot, with the bounds of the whole key."""
         ids = set(self._snapshots)
         if self._start is not None:
             ids.update(self._start.added_by.tolist())
@@ -117,7 +112,7 @@ class Week:
         return np.flatnonzero(np.asarray(pc.is_in(self._blocks.path, value_set=self._start.path)))
 
     def unmerged(self) -> BlockMetadata:
-        """Return the blocks that there would be now if no block of the week had been merged."""
+        """Return the blocks that the table would have without the week's merges."""
         unmerged = np.isin(self._blocks.added_by, self._snapshots)
         unmerged[self._starting] = True
         for removed in self._removed.values():
@@ -125,15 +120,14 @@ class Week:
         return self._blocks.take(unmerged)
 
     def bytes_read(self, key: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
-        """Return the bytes that so many rounds of reclustering read after each change, ``most`` before the first one.
+        """Return the bytes that at most ``rounds`` read after each change, following ``most`` at the start.
 
-        ``key`` is the table under the key that is tried, and ``items`` its positions in the whole key, None for all.
+        ``key`` is the table under the tried key, and ``items`` its positions in the whole key, None for all.
         """
         added = self._blocks if items is None else self._blocks.items(items)
         level, run = levels_and_runs(key.iceberg, added.take(self._starting), key.key)
         places, levels = [self._starting], [level]
-        # The planner never touches a block of the greatest level or above. So a block that has not arrived yet waits at
-        # such a level, and arrives by becoming level 0.
+        # The planner never merges a block above the greatest level: there, blocks wait until they arrive at level 0.
         waiting = [self._policy.max_level + 1 + number for number in range(len(self.replayed))]
         for entry, at in zip(self.replayed, waiting, strict=True):
             places.append(np.flatnonzero(np.isin(added.added_by, entry.snapshot_ids)))
@@ -152,7 +146,7 @@ class Week:
         return read
 
     def _recluster(self, blocks: Blocks, origin: IntArray, rounds: int) -> tuple[Blocks, IntArray, int]:
-        """Simulate rounds until nothing is left to do; return the blocks, their origins, and the bytes read."""
+        """Simulate rounds; return the blocks, their origins, and the bytes read."""
         read = 0
         for step, after in islice(simulate_rounds(blocks, self._policy), rounds):
             read += step.bytes
@@ -161,10 +155,7 @@ class Week:
         return blocks, origin, read
 
     def _without(self, blocks: Blocks, origin: IntArray, entry: HistoryEntry) -> tuple[Blocks, IntArray]:
-        """Return the blocks without the rows that a commit removed, also with blocks that a recluster wrote.
-
-        Those that were merged since lie evenly in the merged blocks.
-        """
+        """Return the blocks without the rows that a commit removed, which lie evenly in blocks merged since."""
         assert blocks.rows is not None
         assert blocks.bytes is not None
         gone = np.zeros(len(origin), np.bool_)

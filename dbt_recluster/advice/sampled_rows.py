@@ -1,4 +1,4 @@
-"""A sample of a table's rows, sorted by any of its columns and cut into blocks as a merge of all blocks cuts them."""
+"""A sample of a table's rows, sorted by any key and cut into blocks as a merge of all blocks does."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class SampledRows:
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
         # Another commit may have come between.
         sample, block = sample.filter(block.is_valid()), block.drop_null()
-        # Of each block of the table, counted from 0, and of each row.
+        # The partition of each block, from 0, and of each row.
         self._partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
         self._partition = self._partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
-        # Of each partition, the rows that are not deleted, and the most in one of its blocks.
+        # Live rows of each partition, and the most in one of its blocks.
         self._rows = self._total(metadata.rows)
         full = self._rows * float(table.block_bytes) // np.maximum(self._total(metadata.bytes), 1)
         self._limit = np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
@@ -85,10 +85,7 @@ class SampledRows:
         return [field.transform.values(self.columns[field.column].values) for field in fields]
 
     def opened(self, key: ClusterKey, curve: Curve | None, queries: Sequence[Query]) -> tuple[int, list[int]]:
-        """Return how many blocks a full sort by a key, with its curve, has, and how many each query opens.
-
-        A query opens none of a partition that it does not open today.
-        """
+        """Return how many blocks a full sort by a key has, and how many each query opens, in partitions of today."""
         block, partition = self._sorted(key, curve)
         names = [field.column for field in key.fields]
         is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
@@ -114,7 +111,7 @@ class SampledRows:
         return len(partition) + int(unsampled.sum()), opened
 
     def _sorted(self, key: ClusterKey, curve: Curve | None) -> tuple[IntArray, IntArray]:
-        """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
+        """Return the block of each row, sorted by partition and key, and the partition of each block."""
         if curve is not None and not key.leading:
             return self._in_boxes(key, curve)
         ranks = [self.columns[field.column].ranks(field.transform) for field in key.fields]
@@ -133,7 +130,7 @@ class SampledRows:
         return block, partition[starts]
 
     def _in_boxes(self, key: ClusterKey, curve: Curve) -> tuple[IntArray, IntArray]:
-        """The same of rows that are merged along a curve."""
+        """Return the same of rows that are merged along a curve."""
         points, columns = Points.of(curve, self._bound_values(key.on_curve), 1), len(key.on_curve)
         block, partitions = np.empty(len(points.rows), np.int64), list[int]()
         for partition in np.unique(self._partition).tolist():
@@ -149,7 +146,7 @@ class SampledRows:
         return block, np.array(partitions, np.int64)
 
     def _starts(self, partition: int, distinct: IntArray, sampled: int) -> IntArray:
-        """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
+        """Return where the later blocks of a partition begin among its sorted, sampled rows.
 
         ``distinct`` has the first row of each distinct key, int64 (keys,).
         """
@@ -219,7 +216,7 @@ class _Column:
         np.minimum.at(first, block[valued], self.order[valued])
         np.maximum.at(last, block[valued], self.order[valued])
         if not self._is_whole:
-            # Of m evenly distributed values, that many lie beyond the least and the greatest of a sample.
+            # The expected number of values beyond the ends of a sample, if they are evenly distributed.
             beyond = np.rint((last - first + 1) / np.maximum(rows, 1)).astype(np.int64)
             first, last = np.maximum(first - beyond, 0), np.minimum(last + beyond, len(self._known) - 1)
         lower, upper = (
@@ -241,17 +238,12 @@ class _Column:
 
 
 class _Bounds(NamedTuple):
-    """What n blocks record of a column.
+    """The metrics of a column in n blocks."""
 
-    Attributes:
-        lower, upper: The bounds, (n,), null for a block without a value that is neither NULL nor NaN.
-        nulls, nans: Blocks with a NULL, and with a NaN, bool (n,).
-    """
-
-    lower: pa.Array
+    lower: pa.Array  # (n,), null for a block without a value that is neither NULL nor NaN
     upper: pa.Array
-    nulls: BoolArray
-    nans: BoolArray
+    nulls: BoolArray  # blocks with a NULL, bool (n,)
+    nans: BoolArray  # blocks with a NaN, bool (n,)
 
     def may_hold(self, node: Mapping[str, Any], kind: ValueType) -> BoolArray:
         """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
@@ -267,7 +259,7 @@ class _Bounds(NamedTuple):
         column, lower, upper = node["term"], self.lower, self.upper
         if is_outside := comparison == "not-starts-with":
             node, lower, upper = {**node, "type": "starts-with"}, upper, lower
-        # Where a value has a next one, that is the end.
+        # A range of a stepped type ends at the next value.
         is_open = comparison in ("gt", "lt") and kind.step is None
         below, above = (pc.less, pc.greater) if is_open else (pc.less_equal, pc.greater_equal)
         opened = np.zeros(len(valued), np.bool_)

@@ -1,8 +1,4 @@
-"""Suggest a cluster key: the share of a table's blocks that queries would skip, by a sample of its rows.
-
-Nothing is changed. The shares of today come from the blocks' bounds; those of a key from a sorted sample, whose
-partitions are cut into blocks as a merge cuts them.
-"""
+"""Suggest a cluster key: the share of blocks that queries skip today, by bounds, and under each key, by a sample."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.predicates import Ranges
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
@@ -29,14 +24,9 @@ LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 # A curve must open this share fewer blocks than a plain key: writers sort by a plain key without us.
 _LEAST_CURVE_GAIN = 0.1
-_MOST_COLUMNS = 12
-_MOST_PAIRED = 4
-# A query dissents if it opens more than this many times the blocks of its own best key.
-_DISSENT = 2
-_LONGEST_NAME = 60
-# Each of them is a scan that Iceberg plans.
+_MOST_COLUMNS, _MOST_PAIRED = 12, 4
+# Each is a scan that Iceberg plans.
 _MOST_QUERIES = 20
-_SINGLE_VALUES = 5
 
 
 @dataclass(frozen=True)
@@ -110,13 +100,9 @@ class Suggestion(Figures):
 def suggest_key(
     table: ClusteredTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
 ) -> Suggestion:
-    """Try every column of a table as a key, and with ``queries`` only columns that they name, and pairs of the best.
+    """Try every column of a table as a key, or those that ``queries`` name, pairs of the best, and the table's own key.
 
-    Pairs are tried in both orders and on a curve, which is suggested where it leaves clearly fewer blocks to open. The
-    table's own key is tried as well: what reclustering by it would give, another key has to surpass.
-
-    Without ``queries``, its most frequent reads are tried. In ``options``, ``auto`` stands for the threshold that the
-    table records.
+    Pairs are tried in both orders and on a curve. Without ``queries``, the most frequent reads are tried.
 
     Raises:
         PredicateError: A query without a name cannot choose blocks.
@@ -132,9 +118,7 @@ def suggest_key(
     names, own = tuple(tried), _own_key(table)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     blocks = len(table.metadata())
-    suggestion = Suggestion(
-        table.name, blocks, names, (), 0, (), "", not_tried=not_tried, left_out=tuple(left_out)
-    )
+    suggestion = Suggestion(table.name, blocks, names, (), 0, (), "", (), not_tried, tuple(left_out))
     if blocks < LEAST_BLOCKS or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
@@ -159,7 +143,7 @@ def suggest_key(
 
 
 def _own_key(table: ClusteredTable) -> ClusteredTable | None:
-    """Return the table under its own key, or None if it has none that can be used."""
+    """Return the table under its own key, or None without a valid one."""
     try:
         key = table_cluster_key(table.iceberg)
         return table.under(key.check(table.columns)) if key else None
@@ -172,8 +156,7 @@ def _tried_queries(
 ) -> tuple[dict[str, DeclaredRead], list[str]]:
     """Return the predicates to try keys for, by the names of their queries, and a line for each query left out.
 
-    A query with a name that restricts no column is not tried: under any key it opens the same blocks. If none is tried,
-    the reads of the table are.
+    A named query that restricts no column is not tried: under any key it opens the same blocks.
     """
     queries = parse_queries("queries", queries)
     named = queries if isinstance(queries, Mapping) else {}
@@ -189,8 +172,9 @@ def _tried_queries(
             left_out.append(f"{name}: {e}")
     if not tried:
         weights: defaultdict[str, float] = defaultdict(float)
+        ranges = table.reads.column_ranges
         for read in table.reads.ranges:
-            weights[table.reads.predicate(read)] += read.weight
+            weights[ranges.sql(ranges.of_json(read.columns))] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
         tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
     if len(tried) > _MOST_QUERIES:
@@ -199,7 +183,7 @@ def _tried_queries(
 
 
 def _given(table: ClusteredTable, query: str) -> str:
-    """Return the predicate of a query without a name, or such a predicate itself."""
+    """Return the predicate of a query without a name, which may be one."""
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
         beginning = " ".join(query.split())[:60]
@@ -208,16 +192,13 @@ def _given(table: ClusteredTable, query: str) -> str:
 
 
 def _predicate(table: ClusteredTable, query: str) -> str:
-    """Return the predicate of a whole query: empty if it restricts no column of the table."""
-    ranges = Ranges(table.iceberg, table.columns)
+    """Return the predicate of a query, empty if it restricts no column of the table."""
+    ranges = table.reads.column_ranges
     return " or ".join(f"({ranges.sql(alternative)})" for alternative in ranges.of_query(query)[1])
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
-    """Return keys, best first, and the shorter of about equals.
-
-    A curve is first only where it is clearly better, and so is any key but that of the table.
-    """
+    """Return keys, best first, and the shorter of about equals; a curve, or a new key, first only if clearly better."""
     best, *others = sorted(plain, key=lambda key: (-round(key.gain, 2), len(key.cluster_by)))
     ranked = sorted([best, *others, *curves], key=lambda key: -round(key.gain, 2))
     opened, plain_opened = ((1 - key.skipped_then) * key.blocks for key in (ranked[0], best))
@@ -245,10 +226,7 @@ def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
 def _dissent(
     candidates: Sequence[KeyCandidate], names: Sequence[str], curves: Sequence[KeyCandidate]
 ) -> tuple[str, ...]:
-    """Name the queries that the best key for all serves badly.
-
-    On a curve each query opens more blocks than by its own column, so only those count that skip less than a half.
-    """
+    """Name the queries that the best key for all serves badly; on a curve, only if they skip less than a half."""
     if candidates[0].gain < LEAST_GAIN:
         return ()
     lines = []
@@ -257,8 +235,8 @@ def _dissent(
         best = candidates[0]
         if best in curves and best.opened[place] <= best.blocks / 2:
             continue
-        if best.opened[place] > _DISSENT * max(1, own.opened[place]):
-            short = " ".join(name.split())[:_LONGEST_NAME]
+        if best.opened[place] > 2 * max(1, own.opened[place]):
+            short = " ".join(name.split())[:60]
             lines.append(
                 f"{short} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by {own.name}"
             )
@@ -268,7 +246,7 @@ def _dissent(
 def _key_columns(
     table: ClusteredTable, named: set[str] | None
 ) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Return the columns that can be a key, among those that queries name if there are any; and those that cannot."""
+    """Return the columns, of those named if any, that can be a key, and those that cannot."""
     columns, not_tried = [], []
     for name in table.columns.names:
         if named is not None and name not in named:
@@ -289,8 +267,11 @@ def _key_columns(
 class KeyTrial:
     """A sample of a table, on which keys are tried.
 
-    Its key has all columns that may be part of a key, and ``own`` is the table under the key that it has. Without
-    ``reads``, which are predicates, each key is tried with a few queries for single values of its first column.
+    Args:
+        table: The table under a key of all columns that may be part of one.
+        reads: Predicates; without any, each key is tried with queries for single values of its first column.
+        options: How the table is reclustered.
+        own: The table under its own key, or None.
     """
 
     def __init__(
@@ -336,7 +317,7 @@ class KeyTrial:
         return replace(self._try(key, curve, CostModel(self._own, self._policy).estimate()), is_own=True)
 
     def _try(self, key: ClusterKey, curve: Curve | None, cost: CostEstimate) -> KeyCandidate:
-        """Compare now with then. If nothing would be rewritten, the blocks of then are those of now."""
+        """Compare now with a table sorted by the key; if nothing would be rewritten, its blocks are those of now."""
         first = key.fields[0].column
         queries, blocks = self._queries or self._single_values(first), len(self._metadata)
         now = opened = tuple(int(query.opened.sum()) for query in queries)
@@ -356,8 +337,8 @@ class KeyTrial:
         )
 
     def _single_values(self, name: str) -> list[Query]:
-        examples = self._rows.columns[name].examples(_SINGLE_VALUES)
-        ranges = Ranges(self._table.iceberg, self._table.columns)
+        examples = self._rows.columns[name].examples(5)
+        ranges = self._table.reads.column_ranges
         texts = Counter(ranges.sql({name: (value, value)}) for value in examples)
         return [self._query(text, count) for text, count in texts.items()]
 

@@ -1,12 +1,9 @@
-"""Checkpoints: the snapshot up to which nothing is left to do, and the partitions in which something is.
+"""Checkpoints: the snapshot up to which nothing is left to do, and the partitions where something is.
 
-If a plan leaves nothing to do outside the partitions of its sets, the commit that follows records a checkpoint in a
-property of the table: the snapshot that was planned, the commit's own snapshots, and those partitions. The next check
-reads these partitions, and those that differ from the commit's last snapshot; or, if others committed during the merge,
-those that differ from the snapshot that was planned.
-
-A check that finds nothing to do must not commit, so only the process remembers it. Without a checkpoint the next check
-reads the whole table.
+If a plan leaves nothing to do outside the partitions of its sets, its commit records them, the planned snapshot and its
+own snapshots. The next check reads these partitions, and those that differ from the last of these snapshots, or from
+the planned one if others committed meanwhile. A check that finds nothing to do must not commit, so only the process
+remembers it. Without a checkpoint, a check reads the whole table.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
@@ -34,34 +30,26 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
 )
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 logger = logging.getLogger(__name__)
 
-PROPERTY = table_properties.CHECKPOINT
-# Its earlier name, still read.
+# The earlier name of the property, still read.
 _OLD_PROPERTY = "recluster.looked"
-NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}
+NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None, _OLD_PROPERTY: None}
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
 _REMEMBERED: dict[str, tuple[str, int]] = {}
-# Characters of the property; a Hive metastore may hold 4,000.
-_LONGEST = 2_000
 
 
 class Checkpoint:
     """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
 
-    If the rules change before it is recorded, it is not: other threads may share Iceberg's table object, and commit to
-    it.
-
-    Args:
-        table: The table.
-        policy: The policy to plan with. Its `max_bytes` is not among the rules: it only puts work off.
-        where: A predicate that restricts the plan; then nothing is remembered or recorded.
+    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it.
 
     Attributes:
-        policy: The policy without `max_bytes`.
-        where: The predicate.
+        policy: The policy to plan with, without `max_bytes`, which only puts work off.
+        where: A predicate that restricts the plan; then nothing is remembered or recorded.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
@@ -70,15 +58,12 @@ class Checkpoint:
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
-        """Return the partitions that have changed until a snapshot, and those in which something was left to do.
-
-        None stands for the whole table.
-        """
-        for since, partitions in self._earlier(snapshot_id):
-            changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
-            if changed is not None:
-                return changed
-        return None
+        """Return the partitions that changed until a snapshot or had something left to do; None for the whole table."""
+        changes = (
+            changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
+            for since, partitions in self._earlier(snapshot_id)
+        )
+        return next((changed for changed in changes if changed is not None), None)
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
@@ -88,13 +73,13 @@ class Checkpoint:
         return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
 
     def remember(self, snapshot_id: int | None) -> None:
-        """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
+        """Remember in this process that nothing is left to do in a snapshot; None is that of an empty table."""
         is_of_main = self._table.iceberg.branch is None
         if snapshot_id is not None and self.where is None and is_of_main and self._still_holds():
             _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
-        """Whether nothing is to be done outside the partitions of a plan's sets."""
+        """Whether nothing is left to do outside the partitions of a plan's sets."""
         if self.where is not None:
             return False
         in_sets = [block_set.partition for block_set in planned.block_sets]
@@ -106,7 +91,7 @@ class Checkpoint:
     def properties(
         self, planned: int, committed: Sequence[int], files: Sequence[Any], after: IcebergTable
     ) -> Mapping[str, str | None]:
-        """Return what a commit records if its plan leaves nothing to do outside the partitions of its sets.
+        """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
         Args:
             planned: The snapshot that was planned.
@@ -116,15 +101,14 @@ class Checkpoint:
         """
         if not self._still_holds():
             return NO_CHECKPOINT
-        checkpoint = {
-            "rules": digest(self._rules_of(after)),
-            "planned": planned,
-            "committed": list(committed),
-        }
+        rules = digest(self._rules_of(after))
+        checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
-        whole = json.dumps({**checkpoint, "partitions": partitions})
-        return {**NO_CHECKPOINT, PROPERTY: whole if len(whole) <= _LONGEST else json.dumps(checkpoint)}
+        text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
+        if len(text) > CHECKPOINT.longest:
+            text = CHECKPOINT.dump(checkpoint)
+        return {**NO_CHECKPOINT, CHECKPOINT: text}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
@@ -142,20 +126,18 @@ class Checkpoint:
         yield planned, ()
 
     def _recorded(self) -> tuple[int, list[int], list[PartitionText] | None] | None:
-        """Return the snapshot planned, those committed and the partitions of the property; None of other rules."""
+        """Return the planned snapshot, the committed ones and the partitions, None if not recorded by these rules."""
         properties = self._table.iceberg.properties
-        try:
-            recorded = json.loads(properties.get(PROPERTY) or properties.get(_OLD_PROPERTY, "{}"))
-            if recorded["rules"] != digest(self._rules):
-                return None
-            planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
-            given = recorded.get("partitions")
-            partitions = [(int(spec_id), json.dumps(values)) for spec_id, values in given or ()]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        return CHECKPOINT.load(properties.get(CHECKPOINT) or properties.get(_OLD_PROPERTY), self._read)
+
+    def _read(self, recorded: Mapping[str, Any]) -> tuple[int, list[int], list[PartitionText] | None] | None:
+        planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
+        is_snapshot = committed and max(planned, *committed) <= GREATEST_LONG
+        if recorded["rules"] != digest(self._rules) or not is_snapshot:
             return None
-        if not committed or max(planned, *committed) > GREATEST_LONG:
-            return None
-        return planned, committed, None if given is None else partitions
+        if (given := recorded.get("partitions")) is None:
+            return planned, committed, None
+        return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in given]
 
     def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
         """Whether each snapshot but the first is in the table, and the one before is its parent."""
@@ -182,10 +164,7 @@ class Checkpoint:
 
 
 def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
-    """Plan the partitions that have changed since the checkpoint; return why there is nothing to do.
-
-    None means that there may be something to do, and that the whole table has to be read.
-    """
+    """Plan the partitions that changed since the checkpoint; return why nothing is left to do, or None."""
     try:
         snapshot = table.iceberg.current_snapshot()
         if snapshot is None or snapshot.count("total-data-files") is None:
@@ -198,7 +177,7 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
         if len(changed):
             blocks = table.blocks_among(changed, snapshot.id)
             planned = plan(blocks, checkpoint.policy)
-            # Loads under a curve are read before they are planned.
+            # Loads under a curve are sampled before they are planned.
             is_unread = blocks.layout is not None and blocks.layout.load.any()
             if planned.block_sets or planned.limited or is_unread:
                 return None

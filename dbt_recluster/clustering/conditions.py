@@ -1,13 +1,11 @@
 """Whether the conditions of a recluster after a build are met.
 
-What has changed since the last recluster counts also in snapshots that have expired: a build that is not followed by a
-recluster records, in a property of the table, what it has counted and up to which snapshot. The commit of a recluster
-removes the property. So a snapshot may expire as soon as one build has counted it.
+A build without a recluster records the changes since the last recluster in a property, so their snapshots may expire.
+The commit of a recluster removes the property.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -32,17 +30,17 @@ NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 
 
 class Condition(NamedTuple):
-    """A condition of a recluster: whether it is met, why or why not, and what would meet it, if that is known."""
+    """A condition of a recluster."""
 
     is_met: bool
-    text: str
-    waits_for: str = ""
+    text: str  # why it is met, or not
+    waits_for: str = ""  # what would meet it, if known
 
 
 def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition:
-    """Return the condition of a recluster that is met, or one that says why none is."""
+    """Return the first condition of a recluster that is met, or one that says why none is."""
     missed = []
-    # One after the other, because a later one may run a query.
+    # Lazily: a later one may run a query.
     for condition in chain(_after(table, options), *(_when(table, when) for when in options.when)):
         if condition.is_met:
             return condition
@@ -66,7 +64,7 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     changes, before = changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
     if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
         # The snapshots may expire before the next build.
-        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
+        table.iceberg.set_property(table_properties.CHANGES, table_properties.CHANGES.dump(asdict(changes)))
     rows = changes.rows
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
@@ -80,11 +78,8 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
         yield Condition(left <= 0, text, count_noun(left, "more commit"))
     if after.share is not None:
         text = f"{share:.1%} of {after.share:.1%} of the rows changed"
-        yield Condition(
-            share >= after.share,
-            text,
-            f"{math.ceil(1000 * (after.share - share)) / 1000:.1%} more of the rows",
-        )
+        left_share = math.ceil(1000 * (after.share - share)) / 1000
+        yield Condition(share >= after.share, text, f"{left_share:.1%} more of the rows")
     for unit, limit, passed in (("hours", after.hours, hours), ("days", after.days, hours / 24)):
         if limit is not None:
             text = f"{passed:.1f} of {limit:g} {unit} without a recluster"
@@ -124,19 +119,18 @@ class Changes:
 
     rows: int = 0  # rows added and deleted
     commits: int = 0  # commits of other writers that changed rows
-    snapshot: int | None = None  # the snapshot up to which they are counted; None if there is none
+    snapshot: int | None = None  # the last snapshot counted, or None
     total: int = 0  # the table's rows in it
-    # When the last recluster was, or the first commit known, in seconds since 1970; 0 if unknown.
-    since: int = 0
+    since: int = (
+        0  # time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown
+    )
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
         """Read the property; None if there is none, or a malformed one."""
-        try:
-            changes = cls(**json.loads(text or "null"))
-        except (ValueError, TypeError, RecursionError):
-            return None
-        return changes if all(type(value) is int for value in asdict(changes).values()) else None
+        changes = table_properties.CHANGES.load(text, lambda counts: cls(**counts))
+        is_whole = changes and all(type(value) is int for value in asdict(changes).values())
+        return changes if is_whole else None
 
     def plus(self, snapshots: Sequence[Snapshot]) -> Changes:
         """Return these changes and those of the snapshots that follow."""
@@ -149,10 +143,7 @@ class Changes:
 
 
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
-    """Count the changes since the last recluster in snapshots that have not expired, oldest first.
-
-    What was ``recorded`` is added, unless a recluster followed it.
-    """
+    """Add the changes in the remaining snapshots, oldest first, to those recorded, from the last recluster on."""
     last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
     later = snapshots[last:]
     anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0)
@@ -164,7 +155,7 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
             return recorded.plus(later[number:])
     if last:
         return anew.plus(later)
-    # Rows of commits that came and expired since, on balance; or those that a replacement of the table has dropped.
+    # The net rows of commits that came and expired since, or those that a replacement of the table dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None
     expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)

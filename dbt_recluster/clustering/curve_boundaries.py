@@ -1,8 +1,7 @@
-"""The curve of a table, whose boundaries are kept in a property for each column.
+"""The curve of a table, whose boundaries are recorded in a property for each column.
 
-A boundary is kept as text: text as it is, binary and numbers as hexadecimal digits. Any value between two parts cuts
-there as well as another, so the start of a text is enough. What is lost, malformed or of another key or type counts as
-not recorded, which costs work and never rows.
+A boundary is recorded as text, binary and numbers as hexadecimal digits. The start of a text is enough, as any value
+between two parts separates them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,17 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
+from dbt_recluster.iceberg.table_properties import CURVE_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.curve import BITS, Curve
 from dbt_recluster.key.transforms import EXACT
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 
-# Characters of a property; a Hive metastore may hold 4,000.
-LONGEST = 3_900
 # Bytes of a property that was tampered with, unpacked.
 _MOST_UNPACKED = 1 << 22
 _COUNT = (1 << BITS) - 1
@@ -54,7 +52,7 @@ class SampledLoad:
 
 
 def curve_blocks(key: ClusterKey, curve: Curve | None, blocks: BlockMetadata) -> CurveBlocks:
-    """Return blocks under a key with a curve; one that is None, or of other types, is drawn from their bounds."""
+    """Return blocks under a key with a curve, which is drawn from their bounds if it is None or of other types."""
     if curve is None or not is_curve_of(curve, key, blocks):
         own = slice(len(key.leading), None)
         curve = curve_of_bounds(blocks.lower[own], blocks.upper[own], blocks.unbounded[own], blocks.rows)
@@ -68,8 +66,8 @@ def is_curve_of(curve: Curve, key: ClusterKey, blocks: BlockMetadata) -> bool:
 
 
 def curve_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a table's properties that record curves."""
-    return {name: text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)}
+    """Return the properties that record curves."""
+    return {name: text for name, text in properties.items() if name.startswith(CURVE_PREFIX)}
 
 
 def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict[str, str]:
@@ -96,26 +94,26 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
 def recorded_curve(
     properties: Mapping[str, str], key: ClusterKey, ids: Mapping[str, int] | None = None
 ) -> Curve | None:
-    """Return the curve that properties record, or None if they do not record all of it.
+    """Return the curve that properties record, or None if part of it is missing.
 
-    With ``ids``, the field ids of the columns, boundaries belong to a column whatever its name was when they were
-    drawn. Without, as where only SQL tells of the table, they belong to the name.
+    Boundaries are found by the field ids of the columns, or, without ``ids``, by their names.
     """
     boundaries = []
     for field in key.on_curve:
-        texts = [properties.get(_name(field), "")] if ids is None else curve_properties(properties).values()
-        own = (_decoded(field, text, None if ids is None else ids.get(field.column)) for text in texts)
+        texts = [properties.get(_name(field))] if ids is None else curve_properties(properties).values()
+        read = partial(_decoded, field, None if ids is None else ids.get(field.column))
+        own = (CURVE_PREFIX.load(text, read) for text in texts)
         boundaries.append(next((ends for ends in own if ends is not None), None))
     known = [ends for ends in boundaries if ends is not None]
     return Curve(tuple(known)) if known and len(known) == len(boundaries) else None
 
 
 def _name(field: KeyField) -> str:
-    return f"{table_properties.CURVE_PREFIX}{field.column}"
+    return f"{CURVE_PREFIX}{field.column}"
 
 
 def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:
-    """Return the text of boundaries, as exactly as it fits into `LONGEST` characters."""
+    """Return the text of boundaries, as exactly as it fits."""
     facts = {"item": str(field), "id": field_id, "type": str(boundaries.type)}
     texts = _as_texts(boundaries)
     for bits in range(BITS, 0, -1):
@@ -125,32 +123,26 @@ def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:
         for extra in (1, 0):
             packed = json.dumps(_shortened(kept, extra), ensure_ascii=False, separators=(",", ":"))
             data = base64.b64encode(zlib.compress(packed.encode(), 9)).decode()
-            text = json.dumps({**facts, "shortened": data})
-            if len(text) <= LONGEST:
+            text = CURVE_PREFIX.dump({**facts, "shortened": data})
+            if len(text) <= CURVE_PREFIX.longest:
                 return text
-    return json.dumps(facts)
+    return CURVE_PREFIX.dump(facts)
 
 
-def _decoded(field: KeyField, text: str, field_id: int | None) -> pa.Array | None:
+def _decoded(field: KeyField, field_id: int | None, recorded: Mapping[str, Any]) -> pa.Array | None:
     """Return recorded boundaries if they are of a key item, of a column with this id, or else of this name."""
-    try:
-        recorded = json.loads(text)
-        (item,) = parse_cluster_key(recorded["item"]).fields
-        is_own = item == field if field_id is None else recorded["id"] == field_id
-        if not is_own or item.transform != field.transform:
-            return None
-        kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
-        compressed = base64.b64decode(recorded["shortened"], validate=True)
-        shared, added = json.loads(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
-        texts, last = [], ""
-        for count, end in zip(shared, added, strict=True):
-            last = last[:count] + end
-            texts.append(last)
-        return _of_texts(texts, kind) if len(texts) == _COUNT else None
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    (item,) = parse_cluster_key(recorded["item"]).fields
+    is_own = item == field if field_id is None else recorded["id"] == field_id
+    if not is_own or item.transform != field.transform:
         return None
-    except (ClusterKeyError, zlib.error, pa.ArrowException):
-        return None
+    kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
+    compressed = base64.b64decode(recorded["shortened"], validate=True)
+    shared, added = json.loads(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
+    texts, last = [], ""
+    for count, end in zip(shared, added, strict=True):
+        last = last[:count] + end
+        texts.append(last)
+    return _of_texts(texts, kind) if len(texts) == _COUNT else None
 
 
 def _decimal_type(text: str) -> pa.DataType:

@@ -1,7 +1,7 @@
-"""Draw the boundaries of a curve from the boundaries so far and a sample of the loads that no merge has written yet.
+"""Draw the boundaries of a curve, from those so far and a sample of the loads that no merge has written yet.
 
-Boundaries stand for the rows from which they were drawn, one for each part of a column. So only new loads are read, and
-only their key. Drawn from the bounds of blocks instead, boundaries go where late rows stretch these bounds to.
+Boundaries stand for the rows from which they were drawn, so only the keys of new loads are read. The bounds of blocks
+would not do: late rows stretch them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from dbt_recluster.key.curve import Curve
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # Blocks of loads beyond which loads are not told apart, as at the first clustering of a table.
 _MOST_BLOCKS = 1_000
-# Loads that came sorted along the curve move its boundaries once they have this share of the rows.
-_NEW_SHARE = 0.05
 
 
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
-    """Draw the boundaries of a table's curve if there are none, or if loads have come for which they do not stand.
+    """Draw the boundaries of a table's curve if it has none, or new loads; return the properties that record them.
 
-    The samples of these loads stay with the table. Returns the properties that record the boundaries; empty if there is
-    nothing to draw.
+    The samples of the loads stay with the table.
 
     Raises:
         ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
@@ -58,7 +55,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
         columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
         weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
     weight = np.concatenate(weights)
-    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], [weight] * len(columns))
+    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
     ids = table.iceberg.field_ids
     properties = curve_boundaries.as_properties(key, drawn, ids)
     table.drawn_curve = curve_boundaries.recorded_curve(properties, key, ids) or drawn
@@ -66,15 +63,13 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
 
 
 def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
-    """Blocks of the loads to read: all that no merge has written, unless they are few and well sorted: bool (n,).
-
-    Without boundaries these are all blocks.
-    """
+    """Return the blocks of loads to sample: those that no merge wrote, unless few and well sorted: bool (n,)."""
     if curve is None:
         return np.ones(len(blocks), np.bool_)
     level, run = levels_and_runs(table.iceberg, blocks, table.key)
     new: BoolArray = (run <= 0) & (level == 0)
-    if blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
+    # Loads that came sorted along the curve move its boundaries once they have enough of the rows.
+    if blocks.rows[new].sum() >= 0.05 * blocks.rows.sum():
         return new
     layout = curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level)
     return new if layout.load.any() else np.zeros(len(blocks), np.bool_)
@@ -120,7 +115,7 @@ def _sample_of_table(table: ClusteredTable, rows: int) -> SampledLoad:
 
 
 def _as_boundaries(values: pa.Array) -> pa.Array:
-    """Return values as boundaries can have them: text is cut off, and UTF-8."""
+    """Return values for boundaries: text is cut off, and UTF-8."""
     if pa.types.is_string(values.type):
         return pc.utf8_slice_codeunits(decoded_text(values), 0, LONGEST_TEXT + 1)
     return pc.binary_slice(values, 0, LONGEST_TEXT + 1) if pa.types.is_binary(values.type) else values

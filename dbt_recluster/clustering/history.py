@@ -1,11 +1,7 @@
-"""The history of a table's clustering, which the summaries of its own snapshots hold.
-
-Every reader of the table can read it. It goes back as far as snapshots are kept.
-"""
+"""The history of a table's clustering: the summaries of its snapshots, as far back as these are kept."""
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -14,22 +10,20 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "recluster."
 
-# The last snapshot that a warning was about, in the property that records the checkpoint.
+# In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
-# A rewrite that removed more blocks is not examined: the driver would hold an object for each of them.
-_MOST_REMOVED = 100_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class HistoryEntry:
 
     @property
     def is_change(self) -> bool:
-        """Whether this is a commit of another writer that changed rows; a rewrite of the same rows does not."""
+        """Whether this is a commit of another writer that changed rows, not only files."""
         return self.kind not in ("recluster", "replace") and bool(self.blocks_in or self.blocks_out)
 
     @property
@@ -112,9 +106,9 @@ class HistoryEntry:
 
 
 def round_summary(**figures: Any) -> dict[str, str]:
-    """Return what a round writes into the summaries of its snapshots, of figures that are not None.
+    """Return the summary of a round's snapshots, of figures that are not None.
 
-    Every snapshot of a round has the figures of the whole round, so that any that survives an expiry has all of them.
+    Every snapshot of a round has the figures of the whole round, so they survive its first snapshots.
 
     Returns:
         sets: Block sets merged.
@@ -138,11 +132,10 @@ def round_summary(**figures: Any) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ForeignRewrite:
-    """A commit of another writer that merged blocks of ours: work that is undone, and done again.
+    """A rewrite by another writer that replaced blocks we had clustered; only these count, and their rows.
 
-    A nightly `rewrite_data_files`, or the compaction of a catalog's service, takes each file below three quarters of
-    its target size, whatever the cluster key, and puts it together with files from elsewhere along the key. Only blocks
-    that reclustering had written count, and their rows.
+    A nightly `rewrite_data_files`, or the compaction of a catalog's service, merges all files below three quarters of
+    its target size, whatever the cluster key.
     """
 
     snapshot: Snapshot
@@ -151,10 +144,7 @@ class ForeignRewrite:
 
 
 def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
-    """Return every round of reclustering and every other commit, oldest first.
-
-    Those before ``since`` are left out, and still count for the write amplification.
-    """
+    """Return every round and every other commit, oldest first; those before ``since`` still count for amplification."""
     snapshots = table.snapshots()
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
     start = None if since is None else parse_moment("since", since)
@@ -199,26 +189,27 @@ def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
+    text = {
+        name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)
+    }
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
-    counts: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
-    texts = {name: last.summary.get(f"{PREFIX}{name}") for name in ("trigger", "cluster_by", "where")}
-    measured = ("depth_before", "depth_expected", "seconds", "benefit_cost", "benefit_cost_left")
-    counts |= {name: parse_number(last.summary.get(f"{PREFIX}{name}")) for name in measured}
-    expected = counts.pop("depth_expected")
-    rows = last.count(f"{PREFIX}rows") or 0
+    measured = ("depth_before", "seconds", "benefit_cost", "benefit_cost_left")
+    expected, rows = parse_number(text.get("depth_expected")), last.count(f"{PREFIX}rows") or 0
+    figures: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
+    figures |= {name: parse_number(text.get(name)) for name in measured}
     return HistoryEntry(
         at=last.at,
         snapshot_ids=tuple(member.id for member in members),
         kind="recluster",
-        by=texts["trigger"] or "",
-        cluster_by=texts["cluster_by"],
-        where=texts["where"],
+        by=text.get("trigger", ""),
+        cluster_by=text.get("cluster_by"),
+        where=text.get("where"),
         levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
         rows_in=rows,
         rows_out=rows,
         depth_after=expected,
         depth_after_is=None if expected is None else "expected",
-        **counts,
+        **figures,
     )
 
 
@@ -266,7 +257,7 @@ def _measured_depth(
     try:
         # Its blocks by this key have been read, if it is the table's own.
         measured = table.under(entry.cluster_by) if entry.cluster_by else table
-        return clustering_information(measured.blocks(entry.where).blocks).average_depth
+        return clustering_information(measured.blocks(measured.predicate(entry.where)).blocks).average_depth
     except ReclusterError:
         return None  # a column of the key or of the predicate is gone
 
@@ -274,8 +265,8 @@ def _measured_depth(
 def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[ForeignRewrite]:
     """Return the rewrites of other writers that merged blocks of ours, oldest first, as far as snapshots are kept.
 
-    A commit that removes no blocks is none, nor one that writes each block anew by itself, as one that applies deletes
-    may. ``only_new`` leaves out those before the last recluster, or up to the last one that was warned of.
+    A commit that rewrites each block by itself, to apply deletes, is none. ``only_new`` leaves out those before the
+    last recluster, or up to the last one that was warned of.
     """
     snapshots = table.snapshots()
     ours = {s.id: s.sequence_number for s in snapshots if any(name.startswith(PREFIX) for name in s.summary)}
@@ -283,21 +274,19 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         return []
     if only_new:
         old = {*ours, _recorded_checkpoint(table).get(_WARNED)}
-        snapshots = snapshots[
-            max((number for number, s in enumerate(snapshots, 1) if s.id in old), default=0) :
-        ]
+        last = max((number for number, s in enumerate(snapshots, 1) if s.id in old), default=0)
+        snapshots = snapshots[last:]
     rewrites = []
     for snapshot in snapshots:
         added, removed = (snapshot.count(f"{name}-data-files") or 0 for name in ("added", "deleted"))
-        is_rewrite = snapshot.operation == "replace" and added < removed <= _MOST_REMOVED
+        # The driver holds an object for each removed block.
+        is_rewrite = snapshot.operation == "replace" and added < removed <= 100_000
         if not is_rewrite or snapshot.id in ours:
             continue
         try:
             blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours)
         except Exception:  # such as manifests that are gone; the caller has other work to do
-            logger.debug(
-                "%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True
-            )
+            logger.debug("%s: blocks removed by %s unreadable", table.name, snapshot.id, exc_info=True)
             continue
         if blocks:
             rewrites.append(ForeignRewrite(snapshot, blocks, rows))
@@ -305,10 +294,10 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
 
 
 def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
-    """Record that rewrites were warned of, if there are any; the commit of a recluster records it without that."""
+    """Record that rewrites were warned of; the commit of a recluster needs no record."""
     if rewrites:
         recorded = {**_recorded_checkpoint(table), _WARNED: rewrites[-1].snapshot.id}
-        table.iceberg.set_property(table_properties.CHECKPOINT, json.dumps(recorded))
+        table.iceberg.set_property(CHECKPOINT, CHECKPOINT.dump(recorded))
 
 
 def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
@@ -324,9 +313,5 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
     ]
 
 
-def _recorded_checkpoint(table: ClusteredTable) -> dict[str, object]:
-    try:
-        recorded = json.loads(table.iceberg.properties.get(table_properties.CHECKPOINT, "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return recorded if isinstance(recorded, dict) else {}
+def _recorded_checkpoint(table: ClusteredTable) -> dict[str, Any]:
+    return CHECKPOINT.load(table.iceberg.properties.get(CHECKPOINT), dict) or {}

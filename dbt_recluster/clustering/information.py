@@ -1,18 +1,18 @@
-"""How well a table is clustered, by its own key or any other, and the blocks that each of its reads opens."""
+"""Clustering metrics of a table under any key, and the blocks that each of its reads opens."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.recorded_reads import ReadRange
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_reads import ReadRange
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
@@ -51,7 +51,7 @@ def table_information(
         OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
     """
     block_rows = RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties, block_rows)
-    blocks = table.blocks(where)
+    blocks = table.blocks(table.predicate(where))
     measured = table.measure(blocks.blocks, block_rows).as_dict()
     if table.key.curve:
         measured["curve"] = _on_curve(table, blocks.metadata.take(blocks.eligible), block_rows)
@@ -73,7 +73,7 @@ def table_information(
 
 
 def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> dict[str, Any]:
-    """Return what reads of the columns of a curve open, now and in the table sorted at once."""
+    """Return the blocks that reads of the columns of a curve open, now and in a sorted table."""
     key, rows = table.key, int(blocks.rows.sum())
     if rows:
         block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
@@ -84,11 +84,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
 
 
 def count_blocks_opened(table: ClusteredTable, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        PredicateError: The predicate cannot choose blocks.
-    """
+    """Return how many blocks a query with a predicate opens, by Iceberg's scan planning; may raise PredicateError."""
     predicate = table.predicate(where)
     snapshot_id = table.iceberg.snapshot_id
     return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
@@ -143,17 +139,14 @@ class ReadsInformation(Figures):
 
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
-    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned.
-
-    Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
-    """
+    """Return the reads that a table follows, and what they open by the bounds of its key, without partition pruning."""
 
     def of_read(read: ReadRange, *figures: Any) -> ReadInformation:
         columns = {column: list(ends) for column, ends in read.columns.items()}
         return ReadInformation(read.source, read.imported_from, read.weight, columns, *figures)
 
     metadata = table.current_blocks().metadata
-    costs, of_key = _costs(table, metadata), table.reads.restricting(table.key).ranges
+    costs, of_key = read_costs_of(table, metadata), table.reads.restricting(table.key).ranges
     opened, others = [], table.reads.ranges
     if costs is not None:
         bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
@@ -176,30 +169,8 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     )
 
 
-class DailyBytes(NamedTuple):
-    """Bytes of blocks that reads open each day, those they waste, and the waste for each unit of depth above 1.
-
-    Under a key with a curve the last are those that they open in a table sorted at once.
-    """
-
-    opened: float
-    wasted: float
-    per_depth: float
-
-
-def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
-    """Return what the table's reads open of these blocks each day."""
-    costs, recorded = _costs(table, metadata), table.reads.recorded
-    if costs is None or not len(metadata):
-        return DailyBytes(0.0, 0.0, 0.0)
-    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    return DailyBytes(
-        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
-    )
-
-
-def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
-    """Return what the reads that restrict the key open, in their order; None if there are none."""
+def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
+    """Return what each read that restricts the key opens, or None if none does."""
     key, reads = table.key, table.reads.restricting(table.key).reads
     if reads is None:
         return None

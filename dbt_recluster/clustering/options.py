@@ -6,22 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, When
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.planner import Policy
 
 TRIGGERS = ("run", "manual")
 
-# The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
-# somebody set by hand.
+# Distinguishes a model's sort order, which goes with its `cluster_by`, from one set by hand.
 KEY_PROPERTY = table_properties.CLUSTER_BY
 OPTION_PREFIX = table_properties.OPTION_PREFIX
-
-# The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
-_MAX_SET_BYTES = 100 * 2**30
 
 # Takes the name that an error mentions, and a value other than None.
 Parser = Callable[[str, Any], Any]
@@ -31,14 +27,13 @@ Parser = Callable[[str, Any], Any]
 class Option:
     """The declaration of an option."""
 
-    parse: Parser  # reads a value
+    parse: Parser
     meaning: str  # a sentence for the reference and for help
     example: str  # a value as YAML
-    default: Any = None  # the value if none is given
-    otherwise: str = ""  # the default in words, for people
-    is_recorded: bool = True  # whether the table records what its model says, as a property
-    # What stands for the value in help, empty for one that is true or false; None if it is no argument of recluster.
-    metavar: str | None = None
+    default: Any = None
+    otherwise: str = ""  # the default in words
+    is_recorded: bool = True  # whether a property of the table records the model's value
+    metavar: str | None = None  # in help, empty for true or false; None if it is no argument of recluster
     config: str = ""  # the name of the model's config
     name: str = ""  # the name of the field, of the argument, and in a model's ``meta``
 
@@ -52,7 +47,7 @@ class Option:
         return self.default if value is None else self.parse(name, value)
 
     def of_table(self, properties: Mapping[str, str], given: Any = None) -> Any:
-        """Return the value that is given, else the one that a table's properties record, else the default, checked."""
+        """Return the given value, else the one that a table's properties record, else the default, checked."""
         if given is not None or not self.is_recorded:
             return self.read(self.name, given)
         return self.read(f"table property {self.table_property}", properties.get(self.table_property))
@@ -192,12 +187,12 @@ class ReclusterOptions:
 
     @property
     def policy(self) -> Policy:
-        """The planner's policy; ``max_bytes`` is that of the whole recluster, and ``auto`` stands for the default."""
+        """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         depth = None if self.depth == AUTO else self.depth
         given: dict[str, Any] = {"depth": depth, "strategy": self.strategy}
         return Policy(
             max_bytes=self.max_bytes,
-            max_merge_bytes=_MAX_SET_BYTES,
+            max_merge_bytes=100 * 2**30,  # of one block set, which a failed merge loses
             max_merge_blocks=self.max_merge_blocks,
             block_rows=self.block_rows,
             **{name: value for name, value in given.items() if value is not None},

@@ -1,47 +1,37 @@
-"""Recluster a table: read its blocks, plan, merge, commit, and again until there is a reason to stop."""
+"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-from dbt_recluster.advice.cost_model import CostModel, with_depth
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
-from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.exceptions import (
-    ClusterKeyError,
-    ConcurrentChangeError,
-    MergeFailedError,
-    ReclusterError,
-    orphan_note,
+from dbt_recluster.clustering.rounds import (
+    PlannedRound,
+    commit_round,
+    describe_round,
+    merge_round,
+    plan_round,
 )
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, ReclusterError, orphan_note
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.metadata.scan import changed_tasks
+from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import level_properties
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
-from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
-from dbt_recluster.planner import Plan, Policy, clustering_information
-from dbt_recluster.planner.merges import simulate
+from dbt_recluster.iceberg.session.jobs import job_description
+from dbt_recluster.planner import Plan, Policy
 
-# No sort order has this id.
-_NO_ORDER = -1
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
@@ -65,6 +55,7 @@ class Recluster:
         self._change = sort_order.TableChange()
         self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
+        self._where: Predicate | None = None
         self._conflicts_in_a_row = 0
         # The snapshots whose blocks later rounds plan: those that the first committed round knew, and those of rounds.
         # Otherwise `final` would not end beside a writer who is as fast.
@@ -81,7 +72,7 @@ class Recluster:
         """
         started, result = time.monotonic(), self._result
         self._prepare()
-        reason = self._nothing_to_do()
+        reason = self._skip_reason()
         if reason is None:
             self._repeat_rounds()
         else:
@@ -90,9 +81,6 @@ class Recluster:
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._change_alone.commit(self._table.iceberg)
             history.record_warning(self._table, self._rewrites)
-        if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
-            with suppress(Exception):  # an expiry meanwhile; the rounds are committed
-                result.loss = CostModel(self._table, self._options.policy).loss()
         result.seconds = time.monotonic() - started
         return result
 
@@ -107,17 +95,14 @@ class Recluster:
         if not planned.plan.block_sets and not planned.plan.limited and not planned.blocks.late:
             planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
         if self._options.dry_run:
-            self._result.plan = planned.describe(self._policy)
+            self._result.plan = describe_round(self._table, planned)
 
     def _prepare(self) -> None:
-        """Check what has not been checked. Nothing is changed before the first merge can be committed too."""
-        if self._options.where is not None:
-            self._table.predicate(self._options.where)
+        """Validate the options and the table. Pending changes to it are committed together with the first merge."""
+        self._where = self._table.predicate(self._options.where)
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
-        self._options, depth = with_depth(self._table, self._options)
-        properties = {**self._changes, **(depth.as_properties() if depth else {})}
-        self._change = sort_order.TableChange(key, properties, replaces=iceberg.sort_order_id)
+        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
@@ -135,10 +120,10 @@ class Recluster:
             self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
-    def _nothing_to_do(self) -> str | None:
-        """Return why a build is not followed by a recluster: its conditions, or what has changed; otherwise None.
+    def _skip_reason(self) -> str | None:
+        """Return the reason to skip reclustering after a build, or None to proceed.
 
-        Only after a build: who reclusters by hand wants to know how deep the whole table is.
+        A recluster by hand always reports how deep the whole table is.
         """
         options, result = self._options, self._result
         if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
@@ -154,7 +139,7 @@ class Recluster:
         return nothing_to_do(self._table, self._policy)
 
     def _read(self) -> SnapshotBlocks:
-        result, where = self._result, self._options.where
+        result, where = self._result, self._where
         added_by = self._added_by if result.rounds else None
         blocks = self._table.current_blocks(where, added_by)
         snapshot_id = blocks.metadata.snapshot_id
@@ -203,7 +188,7 @@ class Recluster:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
-        return PlannedRound(self._table, checkpoint, blocks, left)
+        return plan_round(self._table, checkpoint, blocks, left)
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
@@ -227,20 +212,19 @@ class Recluster:
         return options.dry_run or not plan.block_sets or (bool(result.rounds) and not options.final)
 
     def _try_round(self, planned: PlannedRound) -> None:
-        """Do one round, or return after a wait if another writer was faster."""
+        """Run one round. After a commit conflict, back off and return; the caller plans again."""
         result, progress = self._result, self._progress(planned.plan)
         progress.report()
         try:
-            number = len(result.rounds) + 1
-            with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
-                done = self._round(planned, progress.merging)
+            done = self._round(planned, progress)
         except BaseException as e:
             progress.report(failed=True)
+            may_try_again = False
             if isinstance(e, ConcurrentChangeError):
                 self._conflicts_in_a_row += 1
                 result.conflicts += 1
                 result.orphans += e.orphans
-            may_try_again = isinstance(e, ConcurrentChangeError) and self._conflicts_in_a_row < MAX_ATTEMPTS
+                may_try_again = self._conflicts_in_a_row < MAX_ATTEMPTS
             if isinstance(e, ReclusterError) and not may_try_again:
                 _add_earlier_rounds(e, result)
             stop_if_interrupted(e)
@@ -253,101 +237,24 @@ class Recluster:
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
-        self._change = replace(self._change, replaces=_NO_ORDER)
-        # Sets that other writers touched are not part of it.
+        self._change = replace(self._change, replaces=-1)  # none: the id of no sort order
+        # Excludes sets that conflicted.
         progress.report(
             committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
         )
 
-    def _round(self, planned: PlannedRound, progress: MergeProgress | None) -> Round:
-        started = time.monotonic()
-        blocks, plan = planned.blocks, planned.plan
-        # Before the merge: properties that others set during it belong to blocks that were not read.
-        levels = planned.level_changes()
-        leaves_nothing = not blocks.late and planned.checkpoint.leaves_nothing(planned.candidates, plan)
-        left = planned.figures_left() if leaves_nothing else {}
-        merged = self._merge(planned, progress)
-        conflicts = self._conflicts_in_a_row
-
-        def summary(groups: Sequence[RewrittenGroup]) -> dict[str, str]:
-            committed = set(map(id, groups))
-            kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
-            done = replace(plan, block_sets=tuple(kept))
-            after = simulate(blocks.blocks, done, self._policy)
-            return history.round_summary(
-                **_figures(groups),
-                trigger=self._options.trigger,
-                cluster_by=str(self._table.key),
-                where=self._options.where,
-                depth_before=clustering_information(blocks.blocks).average_depth,
-                depth_expected=clustering_information(after).average_depth,
-                seconds=round(time.monotonic() - started, 3),
-                conflicts=conflicts,
-                **done.ratios,
-                **(left if len(kept) == len(merged) else {}),
-            )
-
-        commit = RoundCommit(
-            self._table.iceberg,
-            planned.snapshot_id,
-            merged,
-            levels,
-            summary,
-            partial(planned.properties, merged, leaves_nothing),
-            self._change_of_merge if self._table.iceberg.branch is None else sort_order.TableChange(),
-        ).run()
-        return Round(
-            **_figures(commit.groups),
-            seconds=time.monotonic() - started,
-            snapshot_ids=commit.snapshot_ids,
-            conflicts=commit.conflicts,
-            orphans=commit.orphans,
-        )
-
-    def _merge(self, planned: PlannedRound, progress: MergeProgress | None) -> list[RewrittenGroup]:
-        """Merge the block sets; an error of Spark becomes a MergeFailedError."""
-        table, schema_id = self._table.iceberg, self._table.iceberg.schema_id
-        limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
-        groups: list[FileGroup] = []
-        try:
-            groups = planned.file_groups()
-            target = self._change_of_merge.pending(table)
-            merger = Merger(table, self._table.key, limits, progress, target, self._table.curve)
-            return merger.merge(planned.snapshot_id, groups)
-        except Exception as e:
-            self._raise_if_changed(planned.snapshot_id, groups, schema_id, e)
-            if isinstance(e, ReclusterError):
-                raise
-            raise MergeFailedError(
-                f"Blocks of {table.name} could not be merged: {table.explain(e)}. This round changed nothing."
-            ) from e
-
-    def _raise_if_changed(
-        self, snapshot_id: int, groups: Sequence[FileGroup], schema_id: int, error: Exception
-    ) -> None:
-        """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
-
-        An expiry may delete a file that the merge reads, once it is removed from the table: a block, a delete file
-        that was replaced, or, while there are no groups yet, a manifest. And Spark compares the rows that it writes
-        with the table's columns of that moment.
-        """
-        table = self._table.iceberg
-        tasks = {file.path: file.task for group in groups for file in group.files}
-        try:
-            table.refresh()
-            evolved = table.schema_id != schema_id
-            if groups:
-                changed = bool(changed_tasks(table, table.snapshot_id, tasks))
-            else:
-                changed = table.snapshot_id != snapshot_id
-        except Exception:
-            return  # Spark or the catalog is gone, and ``error`` says why
-        if evolved or changed:
-            raise ConcurrentChangeError(
-                f"Another writer changed {'the columns' if evolved else 'blocks'} of {table.name} while its blocks "
-                "were merged",
-                orphans=getattr(error, "orphans", ()),
-            ) from error
+    def _round(self, planned: PlannedRound, progress: RoundProgress) -> Round:
+        table, options = self._table, self._options
+        figures = {
+            "trigger": options.trigger,
+            "cluster_by": str(table.key),
+            "where": options.where,
+            "conflicts": self._conflicts_in_a_row,
+        }
+        number = len(self._result.rounds) + 1
+        with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
+            merged = merge_round(table, planned, self._change_of_merge, figures, progress.merging)
+            return commit_round(table.iceberg, merged, self._change_of_merge)
 
     def _progress(self, plan: Plan) -> RoundProgress:
         speed = None if self._options.progress is None else history.rewrite_speed(self._table)
@@ -371,17 +278,6 @@ def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
     paths = blocks.take(blocks.repeated).path.unique()
     count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
     return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
-
-
-def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
-    return {
-        "sets": len(groups),
-        "blocks_in": sum(len(group.source.files) for group in groups),
-        "blocks_out": sum(len(group.files) for group in groups),
-        "bytes_in": sum(group.source.bytes for group in groups),
-        "bytes_out": sum(group.bytes for group in groups),
-        "rows": sum(group.rows for group in groups),
-    }
 
 
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:

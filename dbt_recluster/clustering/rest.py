@@ -1,63 +1,55 @@
-"""Rest: the blocks along a curve that merges have written in vain.
+"""Settled blocks: those along a curve that merges cannot narrow.
 
-Where the interval of a block on a curve ends is an estimate, so blocks that merges have written may still overlap by
-it, and merging them again may change nothing. A commit therefore records, for each partition that it merges, how deep
-the rows of that partition were, and which commits have written blocks since they were less deep. As long as no other
-writer changes the partition, and its rows are no less deep than recorded, the blocks of these commits are settled:
-among themselves they count as one run. They are merged again with others only, so every merge either lowers the depth
-or leaves fewer blocks that are not settled, and each partition comes to rest.
+The interval of a block on a curve is an estimate, so merged blocks may still overlap by it, and another merge may
+change nothing. A commit therefore records, for each partition that it merges, the depth of its rows, and the commits
+since they were less deep. Until another writer changes the partition, or its rows are less deep than recorded, the
+blocks of these commits are settled: among themselves they count as one run. So every merge lowers the depth or leaves
+fewer blocks that are not settled, and rounds end.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from dbt_recluster import table_properties
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
 
-# Characters of the property; a Hive metastore may hold 4,000.
-_LONGEST = 3_900
-
 
 class Rest:
-    """What a property records of the partitions of some blocks.
+    """The record of settled blocks, applied to the blocks that are planned.
 
     Args:
-        blocks: The blocks that are planned, as far as nothing is known of them.
+        blocks: The blocks.
         metadata: The same blocks.
         policy: The policy of the plan.
         recorded: The property, or None.
-        rules: A digest of all that the plan depends on besides. A record of other rules counts as none.
+        rules: A digest of all else that the plan depends on. A record of other rules counts as none.
     """
 
     def __init__(
         self, blocks: Blocks, metadata: BlockMetadata, policy: Policy, recorded: str | None, rules: str
     ) -> None:
         self._blocks, self._metadata, self._policy, self._rules = blocks, metadata, policy, rules
-        self._commits: list[int] = []
-        self._recorded: dict[str, tuple[float, int]] = {}
-        try:
-            record = json.loads(recorded or "{}")
-            if record["rules"] != rules:
-                return
-            commits = [int(commit) for commit in record["commits"]]
-            partitions = {
-                str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            return
-        self._commits, self._recorded = commits, partitions
+        self._commits, self._recorded = table_properties.REST.load(recorded, self._read) or ([], {})
+
+    def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
+        if record["rules"] != self._rules:
+            return None
+        partitions = {
+            str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
+        }
+        return list(map(int, record["commits"])), partitions
 
     @cached_property
     def settled(self) -> BoolArray:
-        """The blocks that are settled: bool (n,)."""
+        """The settled blocks: bool (n,)."""
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
             if self._depths[number] >= depth - 1e-6:  # recorded depths are rounded
@@ -68,7 +60,7 @@ class Rest:
 
     @property
     def settled_depth(self) -> float:
-        """The greatest depth of a partition that has settled blocks."""
+        """The greatest depth of a partition with settled blocks."""
         return float(self._depths[np.unique(self._blocks.partition[self.settled])].max())
 
     def after(
@@ -78,7 +70,7 @@ class Rest:
 
         Args:
             plan: The plan.
-            paths: The paths of the files that each of its sets has written, and of those that it has replaced.
+            paths: The paths of the files that each of its sets wrote, and of those that it replaced.
             commits: The snapshots of the commit.
         """
         checksums = self._checksums.copy()
@@ -99,23 +91,21 @@ class Rest:
                 "commits": [*self._commits[oldest:], *commits],
                 "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
             }
-            text = json.dumps(record, separators=(",", ":"))
-            if len(text) <= _LONGEST:
+            text = table_properties.REST.dump(record)
+            if len(text) <= table_properties.REST.longest:
                 return {table_properties.REST: text}
             del kept[next(iter(kept))]
         return {table_properties.REST: None}
 
     @cached_property
     def _of_partition(self) -> dict[int, tuple[float, int]]:
-        """What is recorded of each partition, by its code."""
-        if not self._recorded:
-            return {}
+        """The depth and the first commit of each recorded partition, by its code."""
         names = enumerate(map(str, self._checksums.tolist()))
         return {number: self._recorded[name] for number, name in names if name in self._recorded}
 
     @cached_property
     def _depths(self) -> FloatArray:
-        """Mean depth of the rows of each partition that a plan may rewrite; touching does not count."""
+        """Mean depth of the eligible rows of each partition; touching does not count."""
         eligible = self._policy.candidates(self._blocks)
         partitions = int(self._blocks.partition.max()) + 1
         rows = np.bincount(eligible.partition, eligible.rows, partitions)
@@ -133,5 +123,5 @@ class Rest:
 
 
 def _checksum(paths: Iterable[str]) -> int:
-    """Return the sum of the checksums of paths, so that a merge changes it by those of its own files."""
+    """Return the sum of the checksums of paths, to which a merge adds those of its own files."""
     return sum(zlib.crc32(path.encode()) for path in paths)

@@ -12,9 +12,6 @@ from dbt_recluster.iceberg.session.interruption import current_interruptible
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100
-# The remaining time is not estimated until this share of a merge is done.
-_LEAST_SHARE = 0.05
-_LARGEST = 2**62
 # Sums over all rounds.
 _TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
 
@@ -72,24 +69,22 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class RoundProgress:
-    """Reports the progress of one round to a callback; that of its merge until an interruption of the thread."""
+    """Reports one round to a callback; its merge only until an interruption of the thread."""
 
     def __init__(self, start: Progress, callback: ProgressCallback | None) -> None:
-        self._start, self._callback = start, callback
-        self._block = current_interruptible()
+        self._start, self._callback, self._block = start, callback, current_interruptible()
         self._first_report: tuple[float, float] | None = None
 
-    def report(self, **facts: Any) -> None:
-        """Report the round, with what has changed since it started."""
-        # A terminal that is gone must not make a committed round look as if it had failed. During a merge an error may
-        # surface: it ends the reports of the watching thread.
+    def report(self, **changes: Any) -> None:
+        """Report the round with its changes since it started."""
+        # A closed terminal must not make a committed round look failed.
         with suppress(Exception):
             if self._callback is not None:
-                self._callback(replace(self._start, **facts))
+                self._callback(replace(self._start, **changes))
 
     @property
     def merging(self) -> Callable[[float, int], None] | None:
-        """Callback for the progress of the merge, or None."""
+        """Callback for the progress of the merge, or None. Its errors end the thread that watches the merge."""
         callback = self._callback
         if callback is None:
             return None
@@ -97,11 +92,11 @@ class RoundProgress:
         def report(share: float, sets: int) -> None:
             if self._block is not None and self._block.requested:
                 return
-            # The time before the first report went into planning and sampling, and is no measure of what is left.
+            # Up to the first report, the time went into planning and sampling.
             now = time.monotonic()
             since, share_then = self._first_report = self._first_report or (now, share)
             done = share - share_then
-            left = (now - since) * (1 - share) / done if done >= _LEAST_SHARE else None
+            left = (now - since) * (1 - share) / done if done >= 0.05 else None
             callback(replace(self._start, merged=share, merged_sets=sets, seconds=left))
 
         return report
@@ -266,7 +261,7 @@ class ReclusterResult:
 
     @classmethod
     def from_dict(cls, figures: Mapping[str, Any]) -> ReclusterResult:
-        """Read what :meth:`as_dict` wrote. Only the totals of its rounds are known, which the first one gets.
+        """Read what :meth:`as_dict` wrote; the first round gets the totals of all.
 
         Raises:
             ValueError: The table or the key is missing, or a value has the wrong type or range.
@@ -287,24 +282,24 @@ class ReclusterResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("rounds", "plan")}
-        return {
-            "table": self.table,
-            "cluster_key": self.cluster_key,
-            "rounds": len(self.rounds),
-            **{name: getattr(self, name) for name in _TOTALS},
-            **plain,
-            "seconds": round(self.seconds, 3),
-            **({"plan": asdict(self.plan)} if self.plan else {}),
-        }
+        names = [
+            "table",
+            "cluster_key",
+            "rounds",
+            *_TOTALS,
+            *(f.name for f in fields(self) if f.name != "plan"),
+        ]
+        figures = {name: getattr(self, name) for name in names}
+        figures |= {"rounds": len(self.rounds), "seconds": round(self.seconds, 3)}
+        return {**figures, **({"plan": asdict(self.plan)} if self.plan else {})}
 
 
 def _is_a(kind: str, value: Any) -> bool:
-    """Whether a value that came as JSON can be one of a field with this annotation."""
+    """Whether a value of JSON fits a field with this annotation."""
     if value is None:
         return kind.endswith("None")
     if kind.startswith(("int", "float")):
-        return type(value) in (int, float) and 0 <= value < _LARGEST
+        return type(value) in (int, float) and 0 <= value < 2**62
     if kind.startswith("list"):
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     return isinstance(value, bool if kind == "bool" else str)

@@ -1,14 +1,14 @@
-"""A suspension: who keeps everybody from reclustering a table, why and until when, as a property of the table."""
+"""The suspension of a table, recorded in its properties: until when nobody reclusters it, and why."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time
+from dbt_recluster.iceberg.table_properties import SUSPENDED
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,26 @@ class Suspension:
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
-        """Return the suspension that a table records; None if there is none, or it has ended.
+        """Return the suspension that a table records and that has not ended, or None.
 
-        A text that is no such record, as earlier versions wrote it, is the time since when, without an end.
+        A damaged record, or one of earlier versions, suspends without an end; its text stands for the time.
         """
-        text = properties.get(table_properties.SUSPENDED)
-        if text is None:
+        if (text := properties.get(SUSPENDED)) is None:
             return None
-        try:
-            facts = json.loads(text)
-            recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
-            end = None if recorded.until is None else parse_iso_time(recorded.until)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return cls(text)
-        return recorded if end is None or end > datetime.now(timezone.utc) else None
+        recorded = SUSPENDED.load(text, cls._of_json) or cls(text)
+        end = recorded.until and parse_iso_time(recorded.until)
+        return recorded if not end or end > datetime.now(timezone.utc) else None
+
+    @classmethod
+    def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
+        recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
+        if recorded.until is not None:
+            parse_iso_time(recorded.until)
+        return recorded
 
     def as_property(self) -> str:
         """Return the value of the property."""
-        return json.dumps(asdict(self))
+        return SUSPENDED.dump(asdict(self))
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""

@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
@@ -45,24 +45,11 @@ if TYPE_CHECKING:
 
 ClusterBy = str | Sequence[str] | ClusterKey
 
-# Iceberg's defaults.
-_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
-_DEFAULT_ROW_GROUP_BYTES = 128 * 1024 * 1024
-
-# Where the snapshot's manifests are listed, the snapshot, the schema that bounds are read by, and the key. Not the
-# table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
-# two entries of a catalog for one table may evolve apart.
+# Manifest list, snapshot, schema and key. Not the table's uuid, which a copy shares with its snapshots, nor the id of
+# the schema: two entries of a catalog for one table may evolve apart.
 _SnapshotKey = tuple[str, int, str, str]
 
-# Characters of a key's value.
-_LONGEST_TEXT = 24
-
-# Another process may expire the metadata that is being read this often before the read gives up.
-_READ_ATTEMPTS = 5
-
-
-# A snapshot never changes, so its blocks serve the next operation or build, which opens its table anew. The last ones
-# used come last.
+# The blocks of snapshots for the next operation or build, which opens its table anew; last used, last.
 _BLOCKS: dict[_SnapshotKey, BlockMetadata] = {}
 _LOCK = threading.Lock()
 # They take 46 MB with paths of 110 characters and a key of one number.
@@ -70,7 +57,7 @@ _MOST_BLOCKS = 250_000
 
 
 def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
-    """Return the blocks of a snapshot, read only if no thread of this process has used them lately."""
+    """Return the blocks of a snapshot, from the cache if it has them."""
     with _LOCK:
         blocks = _BLOCKS.get(key)
     blocks = read() if blocks is None else blocks
@@ -90,10 +77,9 @@ class SnapshotBlocks:
 
     Attributes:
         metadata: All blocks.
-        eligible: Positions in ``metadata`` of the blocks that the predicate admits, and that are planned at all.
-        blocks: The eligible blocks for the planner, in the order of ``eligible``.
-        planned: The same, followed by the other blocks, which are fixed: none of them may be merged, and none of their
-            keys may become deeper.
+        eligible: Positions in ``metadata`` of the planned blocks that the predicate admits.
+        blocks: The eligible blocks for the planner, in this order.
+        planned: The same, followed by the other blocks, fixed, which are not merged, nor their keys made deeper.
         planned_metadata: The metadata of ``planned``.
     """
 
@@ -110,10 +96,7 @@ class SnapshotBlocks:
 
 
 class ClusteredTable:
-    """An Iceberg table under a cluster key.
-
-    What it has read stays until :meth:`refresh`, so everything that is asked of one object is asked of the same
-    snapshot.
+    """An Iceberg table under a cluster key. It stays at one snapshot until :meth:`refresh`.
 
     Args:
         spark: A session with Iceberg's extensions.
@@ -135,7 +118,6 @@ class ClusteredTable:
         # Rows of loads under a curve, by the snapshot that added them.
         self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
-        self._predicates: dict[str, Predicate] = {}
         # Of the table, under whatever key.
         self.reads = TableReads(iceberg, lambda: self.columns)
 
@@ -153,7 +135,7 @@ class ClusteredTable:
         return other
 
     def options(self, **given: Any) -> ReclusterOptions:
-        """Return the options that are given; where one is None, what the table records, or the default."""
+        """Return the given options, each else as the table records it, else its default."""
         return ReclusterOptions.of_table(self.iceberg.properties, **given)
 
     @cached_property
@@ -183,23 +165,23 @@ class ClusteredTable:
 
     @property
     def curve(self) -> Curve | None:
-        """The curve of the key, as the table records it unless another one is drawn; None if there is none."""
+        """The curve of the key: the drawn one, else the recorded one, or None."""
         if self.drawn_curve is None and self.key.curve:
             return recorded_curve(self.iceberg.properties, self.key, self.iceberg.field_ids)
         return self.drawn_curve
 
     @property
     def block_bytes(self) -> int:
-        """Bytes in a full block, by the table's property. No writer can write to a table where it is no number."""
-        return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
+        """Bytes in a full block, by the table's property."""
+        return self.iceberg.number_property("write.target-file-size-bytes", 512 * 2**20)
 
     @property
     def row_group_bytes(self) -> int | None:
-        """Bytes in a row group, by the table's property; None if that is no number, or the table writes no Parquet."""
+        """Bytes in a row group, by the table's property; None if malformed, or if the table writes no Parquet."""
         properties = self.iceberg.properties
         if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             return None
-        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(_DEFAULT_ROW_GROUP_BYTES)))
+        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(128 * 2**20)))
         return size if size and size > 0 else None
 
     def refresh(self) -> None:
@@ -221,8 +203,8 @@ class ClusteredTable:
     def suspend(self, reason: str | None = None, until: str | date | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
 
-        One that there is keeps its beginning, and its reason or end unless that is given. A running recluster stops
-        before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays suspended.
+        An earlier one keeps its start, and its reason and end unless given. A running recluster stops before its next
+        round. A table that dbt recreates, as with ``--full-refresh``, stays suspended.
         """
         current, given = self.suspension, {}
         if reason is not None:
@@ -250,33 +232,34 @@ class ClusteredTable:
             self._snapshots = self.iceberg.snapshots()
         return self._snapshots
 
-    def predicate(self, where: str) -> Predicate:
-        """Return a parsed predicate, or raise PredicateError if it cannot choose blocks of this table."""
-        parse_predicate("where", where)
-        if where not in self._predicates:
-            self._predicates[where] = Predicate.parse(self.iceberg, where)
-        return self._predicates[where]
+    @overload
+    def predicate(self, where: str) -> Predicate: ...
+    @overload
+    def predicate(self, where: str | None) -> Predicate | None: ...
+    def predicate(self, where: str | None) -> Predicate | None:
+        """Parse a predicate, None for None, or raise PredicateError if it cannot select blocks of this table."""
+        return where if where is None else Predicate.parse(self.iceberg, parse_predicate("where", where))
 
     def policy(self, policy: Policy) -> Policy:
-        """Return a policy with what this table adds: its full block, and the tolerance of a curve."""
+        """Return a policy with the full block of this table, and the tolerance of a curve."""
         tolerance = CURVE_TOLERANCE if self.key.curve else 1.0
         return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance)
 
     @property
     def key_reads(self) -> Reads | None:
-        """The ranges of the key that reads ask for, for the planner, or None if no read restricts the key."""
+        """The ranges of the key that reads ask for, or None if no read restricts the key."""
         return self.reads.of_key(self.key)
 
     def item_texts(self, item: int, values: Sequence[pa.Scalar]) -> list[str]:
-        """Return values of a key item, as bounds have them, in the way that Spark prints its column."""
+        """Return values of bounds of a key item as Spark prints its column."""
         field = self.key.fields[item]
         spark_type = self.columns.types[field.column]
         texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
         known = [text for text in texts if text is not None]
         if len(known) < len(texts):
             known = printed(self.iceberg.spark, values, spark_type)
-        # The end of a long text tells it from its neighbours, which begin in the same way.
-        return [text if len(text) <= _LONGEST_TEXT else f"{text[:8]}...{text[-13:]}" for text in known]
+        # Neighbours in the key begin alike, and differ in the end.
+        return [text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}" for text in known]
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
@@ -292,21 +275,19 @@ class ClusteredTable:
 
     def blocks(
         self,
-        where: str | None = None,
+        where: Predicate | None = None,
         snapshot_id: int | None = None,
         added_by: Collection[int] | None = None,
     ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, or of an older one, for the planner.
 
-        Only those that may hold a row of the predicate ``where`` are eligible. The levels of an older snapshot's blocks
-        are those that the table knows today: 0 if no live block has the level any more. With ``added_by``, only blocks
-        that these snapshots added are planned.
+        Those that may hold a row of the predicate ``where`` are eligible. Levels are those of today: 0 in an older
+        snapshot if no live block has the level any more. With ``added_by``, only blocks of these snapshots are planned.
         """
-        predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
         admitted = np.ones(len(metadata), np.bool_)
-        if predicate is not None:
-            admitted = predicate.may_match(self.iceberg, metadata)
+        if where is not None:
+            admitted = where.may_match(self.iceberg, metadata)
         planned = np.ones(len(metadata), np.bool_)
         if added_by is not None:
             planned = np.isin(metadata.added_by, list(added_by))
@@ -321,10 +302,10 @@ class ClusteredTable:
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
     def current_blocks(
-        self, where: str | None = None, added_by: Collection[int] | None = None
+        self, where: Predicate | None = None, added_by: Collection[int] | None = None
     ) -> SnapshotBlocks:
-        """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
-        for _ in range(_READ_ATTEMPTS - 1):
+        """Return the blocks of the current snapshot; read again if other writers expire it meanwhile."""
+        for _ in range(4):
             snapshot_id = self.iceberg.snapshot_id
             try:
                 return self.blocks(where, added_by=added_by)
@@ -360,8 +341,7 @@ class ClusteredTable:
     ) -> Blocks:
         """Return blocks for the planner, with the recorded levels and runs unless others are given.
 
-        No plan rewrites the fixed ones, nor a block that the snapshot lists more than once. Settled ones are those that
-        merges along a curve have written in vain.
+        Fixed blocks, and those that the snapshot lists more than once, are not rewritten. Settled ones: :class:`Rest`.
         """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)

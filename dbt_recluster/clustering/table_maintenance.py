@@ -1,11 +1,11 @@
-"""Snapshots, files and manifests that a table no longer needs: Iceberg's own actions, and what makes them safe.
+"""Maintenance of a table by Iceberg's own actions: when each is due, and when it would do harm.
 
-A merge leaves the old blocks in the table's storage until the snapshots that know them expire.
+A merge leaves the old blocks in the table's storage until the snapshots that have them expire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -18,31 +18,29 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 
-# A query reads the snapshot that was current when it began, and the longest one may take this long.
-LEAST_RETENTION = timedelta(hours=1)
-# A writer's files belong to no snapshot until it commits. Iceberg's own default.
-LEAST_ORPHAN_AGE = timedelta(days=3)
+# Iceberg's default: a writer's files belong to no snapshot until it commits.
+_ORPHAN_AGE = timedelta(days=3)
+# The least age that each operation takes without force, and why.
 _DANGERS = {
     "expire_snapshots": (
-        LEAST_RETENTION,
+        timedelta(hours=1),
         "a query that began before older_than may still read what would be deleted, so it must lie an hour back",
     ),
     "remove_orphan_files": (
-        LEAST_ORPHAN_AGE,
+        _ORPHAN_AGE,
         "files that a writer has not committed yet look like orphans, so older_than must lie three days back",
     ),
 }
-# Fewer manifests than this are read in one go, whatever their size.
-_FEW_MANIFESTS = 10
-# Rewriting manifests has to leave a quarter of them, or it would be due again after a few commits.
-_MANIFEST_GAIN = 4
+# Manifests are rewritten from this many on, and only to a quarter of them, or it would be due again soon.
+_MANY_MANIFESTS, _MANIFEST_GAIN = 10, 4
 # Iceberg's min-input-files: it leaves fewer position delete files of a partition as they are.
-_FEW_DELETE_FILES = 5
+_MANY_DELETE_FILES = 5
+_TASKS = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
 
 
 @dataclass(frozen=True)
 class MaintenanceResult(Figures):
-    """What one task did to a table, or would do.
+    """The result of one task on a table.
 
     Attributes:
         task: The operation that does the same.
@@ -62,15 +60,15 @@ class MaintenanceResult(Figures):
 
 @dataclass(frozen=True)
 class SnapshotsExpired(MaintenanceResult):
-    """What an expiry did.
+    """The result of an expiry.
 
     Attributes:
         snapshots: Snapshots removed.
-        refs: Tags and branches that go, older than the table's settings keep them.
+        refs: Tags and branches removed, which are older than the table's settings keep them.
         kept: Snapshots that stay, those of tags and branches included.
         kept_since: When the oldest of the main branch was committed, ISO 8601 in UTC; its history begins there.
-        files: Data and delete files that no other snapshot has; None if they cannot be counted.
-        bytes: Their size, likewise.
+        files: Data and delete files of no other snapshot; None if they cannot be counted.
+        bytes: Their size, or None.
     """
 
     snapshots: int
@@ -83,7 +81,7 @@ class SnapshotsExpired(MaintenanceResult):
 
 @dataclass(frozen=True)
 class OrphansRemoved(MaintenanceResult):
-    """Files in the table's directories that no snapshot knows.
+    """Orphan files: files in the table's directories that no snapshot references.
 
     Attributes:
         older_than: Files younger than this were left alone, ISO 8601 in UTC.
@@ -96,11 +94,11 @@ class OrphansRemoved(MaintenanceResult):
 
 @dataclass(frozen=True)
 class FilesRewritten(MaintenanceResult):
-    """How many manifests, or position delete files, were replaced.
+    """The manifests, or position delete files, that were replaced.
 
     Attributes:
-        before: How many were replaced. In a dry run, how many manifests there are, or the most position delete files in
-            one partition that could be fewer.
+        before: How many were replaced. In a dry run, all manifests, or the most position delete files in one partition
+            that could be fewer.
         after: By how many. In a dry run, by how many manifests at best; None for position delete files, since Iceberg
             may leave some as they are.
     """
@@ -111,11 +109,11 @@ class FilesRewritten(MaintenanceResult):
 
 @dataclass(frozen=True)
 class Maintained(Figures):
-    """What was due for a table.
+    """The maintenance that was due for a table.
 
     Attributes:
         table: The table.
-        done: What was done, in this order, or would be; nothing of what was not due.
+        done: The results of the tasks that were due, in this order.
     """
 
     table: str
@@ -127,16 +125,15 @@ class TableMaintenance:
 
     Args:
         table: The table.
-        now: The time to take for the current one, UTC; None is that of each call.
-        catalog: The files of the catalog's tables, which a call on many tables reads once for all of them.
+        now: The current time, UTC; None is that of each call.
+        catalog: The files of the catalog's tables, to read them once for many tables.
     """
 
     def __init__(
         self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None
     ) -> None:
-        self._table = table
-        self._fixed_now = now
-        self._catalog = CatalogFiles() if catalog is None else catalog
+        self._table, self._fixed_now = table, now
+        self._catalog = catalog or CatalogFiles()
         self._actions = IcebergActions(table)
 
     def expire_snapshots(
@@ -180,7 +177,7 @@ class TableMaintenance:
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
     ) -> OrphansRemoved:
-        """Delete files in the table's directories that no snapshot knows: what failed and killed writers left behind.
+        """Delete orphan files: files in the table's directories that no snapshot references.
 
         Args:
             older_than: Only files last changed before it; UTC without a zone; None means three days ago.
@@ -202,8 +199,8 @@ class TableMaintenance:
                     f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                     "knows which files are its own"
                 )
-            before = older_than or self._now - LEAST_ORPHAN_AGE
-            files = tuple(sorted(self._actions.unknown_files(own, before)))
+            before = older_than or self._now - _ORPHAN_AGE
+            files = tuple(sorted(self._actions.orphan_files(own, before)))
             if files:
                 files = tuple(self._unused(own, files, force))
             stop_if_interrupted()
@@ -240,57 +237,49 @@ class TableMaintenance:
             return FilesRewritten(task, self._table.name, False, *counts)
 
     def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
-        """Do what is due, in this order: delete files and manifests are rewritten, snapshots expire, orphans go.
+        """Do what is due: rewrite position delete files and manifests, expire snapshots, remove orphan files.
 
         Args:
             orphans: Also remove orphan files, for which every file in the table's directories is listed.
             dry_run: Change nothing.
 
         Raises:
-            MaintenanceError: See the other methods. What came before stays done.
+            MaintenanceError: See the other methods. Earlier tasks stay done.
         """
-
-        def many_manifests() -> bool:
-            count, needed = self._actions.manifests()
-            return count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * needed)
-
-        steps: Mapping[Callable[..., MaintenanceResult], Callable[[], bool]] = {
-            self.rewrite_position_delete_files: lambda: (
-                self._actions.small_position_deletes() >= _FEW_DELETE_FILES
-            ),
-            self.rewrite_manifests: many_manifests,
-            self.expire_snapshots: lambda: self._owns_files,
-            self.remove_orphan_files: lambda: orphans and self._owns_files,
-        }
         done = []
         with self._step("maintain"):
-            for step, is_due in steps.items():
+            for task in _TASKS if orphans else _TASKS[:-1]:
                 stop_if_interrupted()
                 self._table.refresh()
-                if is_due():
-                    done.append(step(dry_run=dry_run))
+                if self._is_due(task):
+                    done.append(getattr(self, task)(dry_run=dry_run))
         return Maintained(self._table.name, tuple(result for result in done if result.changed))
+
+    def _is_due(self, task: str) -> bool:
+        if task == "rewrite_position_delete_files":
+            return self._actions.small_position_deletes() >= _MANY_DELETE_FILES
+        if task == "rewrite_manifests":
+            count, needed = self._actions.manifests()
+            return count >= max(_MANY_MANIFESTS, _MANIFEST_GAIN * needed)
+        return self._owns_files
 
     def _freed(self, rest: IcebergTable) -> tuple[int | None, int | None]:
         try:
             return self._actions.files_only_in(rest)
         except Exception:
             # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
-            # expire its snapshots, which is how to repair it.
+            # expire its snapshots, which repairs it.
             return None, None
 
     def _unused(self, own: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
-        """Return the files that no table uses, if the directories are this table's alone."""
+        """Return the files that no table uses, or raise if another table may have files in the directories."""
         if other := self._catalog.neighbour(self._table, own):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so it is "
                 "not known whose the files there are"
             )
         listed = self._catalog.uuids(self._table)
-        # Another table's metadata may be younger than its orphans.
-        if not force and (
-            foreign := self._actions.foreign_metadata(self._actions.unknown_files(own, self._now), listed)
-        ):
+        if not force and (foreign := self._actions.foreign_metadata(files, listed)):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
@@ -303,7 +292,7 @@ class TableMaintenance:
         return self._fixed_now or datetime.now(timezone.utc)
 
     def _past(self, step: str, older_than: datetime | None, force: bool) -> datetime | None:
-        """Check that files may go, and return the time before which."""
+        """Return the time before which files may be deleted, checked."""
         moment = None if older_than is None else parse_moment("older_than", older_than)
         if moment is not None and moment > self._now:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
@@ -325,7 +314,7 @@ class TableMaintenance:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[str]:
-        """Let Ctrl-C end a step, and name the step in a MaintenanceError if Spark or Iceberg fails."""
+        """Let Ctrl-C end a step; name the step in a MaintenanceError if Spark or Iceberg fails."""
         try:
             with Interruptible(self._table.spark):
                 yield name

@@ -1,74 +1,209 @@
-"""The reads of a table: followed by plans and metrics, and recorded from queries and from Spark's event logs."""
+"""The reads of a table: those that plans and metrics follow, and those that its property records.
+
+The property has ranges of columns and counts, never the text of a query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dbt_recluster import table_properties
+import numpy as np
+
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.recorded_reads import (
-    EVENT_LOG,
-    MOST_READS,
-    PROJECT,
-    ReadRange,
-    RecordedReads,
-    compact,
-    faded,
-)
-from dbt_recluster.clustering.result import Figures
-from dbt_recluster.clustering.values import DeclaredRead, digest
+from dbt_recluster.clustering.values import DeclaredRead, parse_iso_time
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.event_logs import EventLogs, LoggedFilters
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
+from dbt_recluster.iceberg.table_properties import READS
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.names import name_parts
 from dbt_recluster.planner import Reads
 
-DEFAULT_SPAN = timedelta(days=7)
+# Where reads on record were imported from.
+PROJECT, EVENT_LOG = "project", "event log"
 
-# A query with `current_date` reads another range every day.
-_PROJECT_HOLDS = timedelta(days=1)
-_START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
+# A read of this age counts half.
+_HALF_LIFE = timedelta(days=14)
+# More reads are replaced by a sample.
+MOST_READS = 300
+# Different reads that are added up before they are sampled.
+_MOST_HELD = 5_000
+# Longer reads, with long texts or many columns, are left out.
+_MOST_CHARACTERS_OF_READ = 400
+# The oldest directories of event logs are forgotten, and their queries may count twice.
+_MOST_LOGS = 20
+_GREATEST_WEIGHT = 1e12  # so that sums stay finite
 
 
 @dataclass(frozen=True)
-class ImportedReads(Figures):
-    """The result of an import of reads.
+class ReadRange:
+    """The ranges of columns that a read asks for."""
+
+    # The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
+    columns: Mapping[str, Sequence[Any]]
+    weight: float  # how often it is read
+    # `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
+    imported_from: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> ReadRange:
+        """Read an entry of the property; a malformed one is a ValueError or a TypeError."""
+        origin, weight, columns = value
+        ends = {column: [lower, upper] for column, (lower, upper) in dict(columns).items()}
+        is_plain = not any(isinstance(end, (dict, list)) for pair in ends.values() for end in pair)
+        if not is_plain or not 0 < weight <= _GREATEST_WEIGHT:
+            raise ValueError(value)
+        return cls(ends, float(weight), str(origin))
+
+    @property
+    def source(self) -> str:
+        """``declared`` or ``recorded``."""
+        return "declared" if self.imported_from is None else "recorded"
+
+
+@dataclass(frozen=True)
+class RecordedReads:
+    """The recorded reads.
 
     Attributes:
-        table: The table.
-        imported_from: Where they come from, ``project`` or ``event log``.
-        scans: Scans of the table in the queries.
-        ranges: Ranges that they restrict columns to.
-        recorded: Ranges that the table records now, of all imports.
-        left_out: Queries and logs that could not be read, a line for each.
+        reads: The ranges.
+        at: The time of the last import of each kind.
+        state: A digest of the project's queries, for each log the time after its last imported query, and under
+            `EVENT_LOG` the time of the first query of any log.
     """
 
-    table: str
-    imported_from: str
-    scans: int
-    ranges: int
-    recorded: int
-    left_out: list[str] = field(default_factory=list)
+    reads: tuple[ReadRange, ...] = ()
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> RecordedReads:
+        """Read the property; one that is malformed, or too long, counts as empty."""
+        return READS.load(text, cls._of_json) or cls()
+
+    @classmethod
+    def _of_json(cls, value: Mapping[str, Any]) -> RecordedReads:
+        at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
+        state = {name: str(text) for name, text in value.get("state", {}).items()}
+        return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
+
+    def text(self) -> str:
+        """Write the property."""
+        most = MOST_READS
+        while True:
+            reads = compact(self.reads, most)
+            value = {
+                "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
+                "state": self.state,
+                "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
+            }
+            text, longest = READS.dump(value), READS.longest
+            if len(text) <= longest or most <= 0:
+                return text
+            most = min(most - 1, most * longest // len(text))
+
+    def with_import(
+        self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
+    ) -> RecordedReads:
+        """Add the reads of an import; those of the project replace its earlier ones."""
+        left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
+        kept = [
+            read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
+            for read in self.reads
+        ]
+        newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
+        forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
+        return RecordedReads(
+            compact([*kept, *new], MOST_READS),
+            {**self.at, imported_from: now},
+            {name: value for name, value in newest_last.items() if name not in forgotten},
+        )
+
+    def daily(self, read: ReadRange) -> float:
+        """Return how often a read runs in a day; a project runs once a day, and a declared weight is for a day."""
+        first = self.time_of(EVENT_LOG)
+        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
+            return read.weight
+        logged = max(timedelta(), self.at[EVENT_LOG] - first)
+        # Days fade as the reads in them do.
+        faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
+        return read.weight / max(1.0, float(faded_days))
+
+    def time_of(self, name: str) -> datetime | None:
+        """Return a time of the state, or None."""
+        try:
+            return parse_iso_time(self.state[name])
+        except (KeyError, ValueError):
+            return None
+
+
+def faded(when: datetime, now: datetime) -> float:
+    """Return the share of its weight that a read has left, from 0 to 1."""
+    return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
+
+
+def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
+    """Add up equal reads, and replace more than ``most`` by an unbiased sample.
+
+    Heavy reads stay. The others are sampled at even steps of their total weight in the order of their values, so that
+    ends stay dense where they are. Only some thousands are held at a time.
+    """
+    # By where they were imported from, and their columns as text.
+    weights: dict[tuple[str | None, str], float] = {}
+    for read in reads if most > 0 else ():
+        columns = json.dumps(read.columns, ensure_ascii=False, sort_keys=True)
+        if len(columns) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
+            continue
+        weights[read.imported_from, columns] = weights.get((read.imported_from, columns), 0.0) + read.weight
+        if len(weights) > max(_MOST_HELD, 2 * most):
+            weights = _sampled(weights, most)
+    return tuple(
+        ReadRange(json.loads(columns), weight, origin)
+        for (origin, columns), weight in _sampled(weights, most).items()
+    )
+
+
+def _sampled(weights: Mapping[Any, float], most: int) -> dict[Any, float]:
+    keys = sorted(weights, key=lambda key: (key[0], _in_order(json.loads(key[1]))))
+    if len(keys) <= most:
+        return {key: weights[key] for key in keys}
+    weight = np.array([weights[key] for key in keys])
+    heavy = np.zeros(len(keys), np.bool_)
+    while True:
+        step = weight[~heavy].sum() / (most - np.count_nonzero(heavy))
+        more = ~heavy & (weight >= step)
+        if not more.any():
+            break
+        heavy |= more
+    steps = np.floor(np.cumsum(np.where(heavy, 0.0, weight)) / step + 0.5)
+    kept = np.flatnonzero(heavy | (np.diff(steps, prepend=0) > 0))
+    return {keys[place]: float(weight[place] if heavy[place] else step) for place in kept}
+
+
+def _in_order(columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return the sort key of columns: open ends before values, and values of one type together."""
+    return [
+        (column, [("", 0) if end is None else (type(end).__name__, end) for end in pair])
+        for column, pair in sorted(columns.items())
+    ]
 
 
 class Restricting(NamedTuple):
     """The reads of a table that restrict its key."""
 
     ranges: list[ReadRange]  # the reads
-    # The ranges of the key that they ask for, in this order; under a key with a curve, the range of each of its
-    # columns by itself. None if there are none.
+    # Their ranges of the key, in this order; under a curve, of each of its columns by itself. None without reads.
     reads: Reads | None
 
 
 class TableReads:
-    """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
+    """The reads that plans and metrics of a table follow: those declared, or else those recorded.
 
     Attributes:
         left_out: Warnings about declared reads that are left out.
@@ -83,12 +218,10 @@ class TableReads:
     @property
     def recorded(self) -> RecordedReads:
         """The reads that the table records."""
-        return RecordedReads.parse(self._iceberg.properties.get(table_properties.READS))
+        return RecordedReads.parse(self._iceberg.properties.get(READS))
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads; return warnings about those that are left out.
-
-        None stands for the reads that the table's model declares, or else for those that the table records.
+        """Follow these reads, or by default those of the model, else the recorded ones; return warnings.
 
         Raises:
             OptionError: The property that records what the model declares is no list of reads.
@@ -97,7 +230,7 @@ class TableReads:
         self.left_out = []
         declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties, declared)
         if declared is None:
-            known = [(read, self._ranges.of_json(read.columns)) for read in self.recorded.reads]
+            known = [(read, self.column_ranges.of_json(read.columns)) for read in self.recorded.reads]
             self._followed = [
                 replace(read, columns=ranges_as_json(ranges)) for read, ranges in known if ranges
             ]
@@ -105,7 +238,7 @@ class TableReads:
             self._followed = [
                 ReadRange(ranges_as_json(ranges), read.weight)
                 for read in declared
-                for ranges in self._ranges_of(read)
+                for ranges in self._of_declared(read)
             ]
         return self.left_out
 
@@ -122,7 +255,7 @@ class TableReads:
             bounded = [
                 (read, ends)
                 for read in self.ranges
-                if (ends := self._ranges.of_key(key, self._ranges.of_json(read.columns)))
+                if (ends := self.column_ranges.of_key(key, self.column_ranges.of_json(read.columns)))
             ]
             items = range(len(key.fields))
             lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
@@ -131,102 +264,28 @@ class TableReads:
         return self._of_key[str(key)]
 
     def of_key(self, key: ClusterKey) -> Reads | None:
-        """Return the ranges of a key of the table for the planner, or None if no read restricts the key.
-
-        Those of a curve's columns do not: they end nowhere along the curve.
-        """
+        """Return the ranges of the key's columns before its curve, or None if no read restricts them."""
         plain = ClusterKey(key.leading) if key.curve else key
         return self.restricting(plain).reads if plain.fields else None
-
-    def predicate(self, read: ReadRange) -> str:
-        """Return the SQL predicate of a read."""
-        return self._ranges.sql(self._ranges.of_json(read.columns))
-
-    def has_recorded(self, queries: Mapping[str, str]) -> bool:
-        """Whether the table records the reads of these queries of a project, as of today."""
-        recorded = self.recorded
-        imported = recorded.at.get(PROJECT)
-        is_fresh = imported is not None and datetime.now(timezone.utc) - imported < _PROJECT_HOLDS
-        return is_fresh and recorded.state.get(PROJECT) == digest(queries)
-
-    def record_queries(self, queries: Mapping[str, str]) -> ImportedReads:
-        """Record the ranges that the queries of a project read, in place of those recorded before.
-
-        ``queries`` has the compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
-        """
-        new: list[ReadRange] = []
-        scans, left_out = 0, []
-        for name, query in queries.items():
-            try:
-                of_query, alternatives = self._ranges.of_query(query)
-            except PredicateError as e:
-                left_out.append(f"{name}: {e}")
-                continue
-            scans += of_query
-            new += [ReadRange(ranges_as_json(ranges), 1.0, PROJECT) for ranges in alternatives]
-        state = {PROJECT: digest(queries)}
-        recorded = self._record(PROJECT, new if scans else None, state, datetime.now(timezone.utc))
-        return ImportedReads(self._iceberg.name, PROJECT, scans, len(new), recorded, left_out)
-
-    def import_event_logs(
-        self, directory: str, since: datetime | None = None, logged_as: str | None = None
-    ) -> ImportedReads:
-        """Record the ranges that the queries in Spark's event logs read, beside those recorded before.
-
-        Queries up to the last one of an earlier import from this place are not counted again.
-
-        Raises:
-            EventLogError: There are no logs there.
-        """
-        now, recorded = datetime.now(timezone.utc), self.recorded
-        name = logged_as or ".".join(name_parts(self._iceberg.identifier))
-        log = f"{EVENT_LOG} {digest({'directory': directory, 'name': name})}"
-        logs = EventLogs(self._iceberg.spark, directory, name)
-        filters = LoggedFilters(self._ranges.kinds)
-        start = max(since or now - DEFAULT_SPAN, recorded.time_of(log) or _START_OF_TIME)
-        count = 0
-
-        def logged() -> Iterator[ReadRange]:
-            nonlocal count
-            for scan in logs.scans(start):
-                for ranges in filters.ranges(scan.filters):
-                    count += 1
-                    yield ReadRange(ranges_as_json(ranges), faded(scan.at, now), EVENT_LOG)
-
-        new = compact(logged(), MOST_READS)
-        left_out, on_record = list(logs.faults), len(recorded.reads)
-        if logs.last is None and not logs.unknown:
-            when = start.isoformat(sep=" ", timespec="seconds")[:19]
-            names = ", ".join(sorted(logs.namesakes))
-            advice = f"; {names} is: name it with logged_as" if names else ""
-            left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
-        if logs.last is not None:
-            first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
-            last = logs.last + timedelta(milliseconds=1)
-            state = {log: last.isoformat(), EVENT_LOG: first.isoformat(timespec="seconds")}
-            on_record = self._record(EVENT_LOG, new, state, now)
-        return ImportedReads(self._iceberg.name, EVENT_LOG, logs.scanned, count, on_record, left_out)
 
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
         recorded = self.recorded
-        if table_properties.READS in self._iceberg.properties:
+        if READS in self._iceberg.properties:
             self._write(None)
         return len(recorded.reads)
 
     @cached_property
-    def _ranges(self) -> Ranges:
+    def column_ranges(self) -> Ranges:
+        """What predicates and queries ask of the table's columns."""
         return Ranges(self._iceberg, self._columns())
 
-    def _ranges_of(self, read: DeclaredRead) -> list[ColumnRanges]:
-        """Return the ranges of a declared read; none, with a warning, if they cannot be had.
-
-        A read that restricts no column reads the whole table and ends nowhere, so it needs no warning.
-        """
+    def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
+        """Return the ranges of a declared read, or warn that it is left out; one of the whole table has none."""
         try:
             if not read.is_query:
-                return self._ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
-            scans, ranges = self._ranges.of_query(read.text)
+                return self.column_ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
+            scans, ranges = self.column_ranges.of_query(read.text)
         except PredicateError as e:
             self.left_out.append(f"reads: left out, {e}")
             return []
@@ -235,10 +294,10 @@ class TableReads:
             self.left_out.append(f"reads: left out, {beginning!r} does not read {self._iceberg.name}")
         return ranges
 
-    def _record(
+    def record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime
     ) -> int:
-        """Record the reads of an import, None for those of the last one; return how many are on record now."""
+        """Record the reads of an import, None for those of the last one; return how many are recorded now."""
         self._iceberg.refresh()  # another process may have recorded reads since
         recorded = self.recorded
         if new is None:
@@ -248,6 +307,6 @@ class TableReads:
         return len(result.reads)
 
     def _write(self, text: str | None) -> None:
-        self._iceberg.set_property(table_properties.READS, text)
+        self._iceberg.set_property(READS, text)
         self._followed = None
         self._of_key.clear()

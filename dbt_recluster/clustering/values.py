@@ -1,7 +1,6 @@
-"""Values of configs, arguments, vars and table properties.
+"""Parsers of configs, arguments, vars and table properties.
 
-Each parser takes the name that its error mentions, and a value other than None. It raises OptionError for anything that
-it does not read.
+Each takes the name for its error and a value other than None, and raises OptionError for a value that it cannot read.
 """
 
 from __future__ import annotations
@@ -22,19 +21,16 @@ from dbt_recluster.planner import STRATEGIES
 T = TypeVar("T")
 
 MAX_BLOCK_ROWS = 2**40
-MAX_BYTES = 2**62
-MAX_SNAPSHOTS = 2**31 - 1  # Java's greatest int
 
-# A threshold that follows the cost and the benefit of a table.
+# The threshold that follows the cost and the benefit of a table.
 AUTO: Literal["auto"] = "auto"
 Depth = float | Literal["auto"]
 Queries = Sequence[str] | Mapping[str, str]
-# Stands for no reads at all, whatever the table records.
-EVEN = "even"
-# A Hive metastore may hold 4,000 in a property.
-MOST_CHARACTERS = 3_500
-# The sum of many must stay finite.
-_GREATEST_WEIGHT = 1e9
+# No reads at all, whatever the table records.
+_EVEN = "even"
+# The most characters of declared reads in a table's property; a Hive metastore holds 4,000.
+_MOST_CHARACTERS = 3_500
+_GREATEST_WEIGHT = 1e9  # so that sums stay finite
 
 _EXAMPLE = "\"event_date >= date'2026-01-01'\""
 _WORDS = {
@@ -50,12 +46,9 @@ _QUERY = re.compile(
 
 
 def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any], T]:
-    """Return a parser.
+    """Return a parser by ``read``, which returns None or raises ValueError, TypeError or OverflowError for bad values.
 
-    Args:
-        expected: What it reads, as its error says after "must be".
-        read: Returns what a value stands for. For any other it returns None, or raises ValueError, TypeError or
-            OverflowError.
+    ``expected`` is what its error says after "must be".
     """
 
     def parse(name: str, value: Any) -> T:
@@ -68,13 +61,13 @@ def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any
 
 
 def parse_iso_time(text: str) -> datetime:
-    """Return an ISO date or time; without a zone it is in UTC. Raises ValueError for any other text."""
+    """Return an ISO date or time, in UTC without a zone; raise ValueError for any other text."""
     time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a finite number, also from a string, or None if the value is not one."""
+    """Return a finite number, also from a string, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -90,7 +83,7 @@ def _bytes(value: Any) -> int | None:
         return None
     unit = _UNITS[match[2].lower()]
     size = float(match[1]) * unit
-    return int(size) if 1 <= size <= MAX_BYTES and (unit > 1 or size.is_integer()) else None
+    return int(size) if 1 <= size <= 2**62 and (unit > 1 or size.is_integer()) else None
 
 
 def _text(value: Any) -> str | None:
@@ -154,7 +147,7 @@ parse_strategy = parser(
 )
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
-parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
+parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_end = parser(
     "a date such as 2026-12-04, or a time, that is to come",
@@ -185,11 +178,10 @@ def is_query(text: str) -> bool:
 
 @dataclass(frozen=True)
 class DeclaredRead:
-    """A query, or a predicate of queries, and how often it runs."""
+    """A declared query, or the predicate of one."""
 
     text: str  # a whole query, or a predicate on the table's columns
-    # How often the query runs in a day. Only costs depend on more than the ratio of weights.
-    weight: float = 1.0
+    weight: float = 1.0  # runs per day; only costs depend on more than the ratio of weights
     is_query: bool = False  # whether the text is a whole query
 
 
@@ -220,7 +212,7 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
 
     A list may be JSON text. ``even`` and an empty list mean that reads are even over the keys.
     """
-    if isinstance(value, str) and value.strip().lower() == EVEN:
+    if isinstance(value, str) and value.strip().lower() == _EVEN:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -229,10 +221,10 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
             raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
     items = value if isinstance(value, (list, tuple)) else [value]
     reads = tuple(_parse_read(f"{name}: a read", item) for item in items)
-    if (length := len(reads_as_text(reads))) > MOST_CHARACTERS:
+    if (length := len(reads_as_text(reads))) > _MOST_CHARACTERS:
         raise OptionError(
             f"{name} must be shorter: {len(reads):,} reads take {length:,} characters, and the table's property holds "
-            f"{MOST_CHARACTERS:,}"
+            f"{_MOST_CHARACTERS:,}"
         )
     return reads
 
@@ -240,7 +232,7 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
 def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
     """Write reads as a text that :func:`parse_reads` reads."""
     if not reads:
-        return EVEN
+        return _EVEN
     items = [
         read.text
         if read.weight == 1 and read.is_query == is_query(read.text)
@@ -252,7 +244,7 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
 
 @dataclass(frozen=True)
 class After:
-    """What is enough since the last recluster, each by itself; ``share`` is rows as a share of the table's."""
+    """Limits since the last recluster, of which one has to be reached; ``share`` is changed rows / all rows."""
 
     rows: float | None = None
     commits: float | None = None
@@ -263,14 +255,13 @@ class After:
 
 @dataclass(frozen=True)
 class When:
-    """A query that has become worse, or all known ones, or the table."""
+    """Limits of an example query, of all known reads, or of the table."""
 
     query: str | None = None  # an example query
-    # Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
-    opens: float | None = None
-    seconds: float | None = None  # time that it takes, for which it is run; more is too much
-    skipped: float | None = None  # share of the table's blocks that reads skip, less of which is too little
-    ratio: float | None = None  # clustering ratio of the table, 0 to 100, less of which is too little
+    opens: float | None = None  # the most blocks that it may open; below 1, a share of the table's
+    seconds: float | None = None  # the most seconds that it may run, for which it is run
+    skipped: float | None = None  # the least share of the table's blocks that reads skip
+    ratio: float | None = None  # the least clustering ratio, 0 to 100
 
 
 def _above_zero(values: Any) -> dict[str, Any]:
@@ -312,10 +303,10 @@ _parse_when = parser(
 
 def parse_when(name: str, value: Any) -> tuple[When, ...]:
     """Read a mapping with ``query`` and ``opens`` or ``seconds``, with ``skipped`` or ``ratio``, or a list of them."""
-    is_list = isinstance(value, (list, tuple)) and value != []
-    return tuple(_parse_when(name, item) for item in (value if is_list else [value]))
+    items = value if isinstance(value, tuple) or (value and isinstance(value, list)) else [value]
+    return tuple(_parse_when(name, item) for item in items)
 
 
 def digest(value: Any) -> str:
-    """Return a short text that stands for a value of JSON."""
+    """Return a short digest of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

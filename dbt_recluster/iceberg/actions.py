@@ -16,14 +16,10 @@ from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_class, java_items, java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG
 
-_COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
-_METADATA_FILE = ".metadata.json"
-_NOT_LISTED = "java.io.UncheckedIOException"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
-_INT = 2**31 - 1
 _RETENTION = {
     "history.expire.max-snapshot-age-ms": (5 * 24 * 3600 * 1000, 0, GREATEST_LONG),
-    "history.expire.min-snapshots-to-keep": (1, 1, _INT),
+    "history.expire.min-snapshots-to-keep": (1, 1, 2**31 - 1),
     "history.expire.max-ref-age-ms": (GREATEST_LONG, 0, GREATEST_LONG),
 }
 
@@ -42,9 +38,10 @@ class IcebergActions:
     def expirable(
         self, older_than: datetime | None, retain_last: int | None
     ) -> tuple[int, int, list[str], IcebergTable]:
-        """Return how many snapshots :meth:`expire` would remove and keep, which tags and branches go, and what stays.
+        """Plan :meth:`expire`; None stands for the table's own settings.
 
-        None stands for the table's own settings.
+        Returns:
+            How many snapshots it removes and keeps, the tags and branches that it removes, and the table afterwards.
         """
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
@@ -58,17 +55,18 @@ class IcebergActions:
         return int(before.snapshots().size()) - count, count, sorted(names - kept), transaction.table
 
     def files_only_in(self, rest: IcebergTable) -> tuple[int, int]:
-        """Return how many data and delete files the table has that ``rest`` of its snapshots lack, and their bytes."""
+        """Count the data and delete files of this table that ``rest`` does not have; return also their bytes."""
         (count, size), (kept, kept_size) = map(_all_files, (self._table, rest))
         return count - kept, size - kept_size
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
-        """Expire snapshots and delete the files that no other snapshot has; return how many data and delete files."""
+        """Expire snapshots and delete their files; return how many data and delete files."""
         action = self._actions.expireSnapshots(self._table.java)
-        result = self._execute(self._configured(action, older_than, retain_last))
-        return sum(int(getattr(result, count)()) for count in _COUNTS)
+        deleted = self._execute(self._configured(action, older_than, retain_last))
+        files = deleted.deletedDataFilesCount() + deleted.deletedPositionDeleteFilesCount()
+        return int(files + deleted.deletedEqualityDeleteFilesCount())
 
-    def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
+    def orphan_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
         """List files under ``directories`` that no snapshot references, last modified before ``older_than``."""
         spark, files = self._table.spark, set[str]()
         io = self._table.java.io()
@@ -82,7 +80,8 @@ class IcebergActions:
             try:
                 found = action.execute().orphanFileLocations()
             except Exception as e:
-                if not is_instance(e, _NOT_LISTED) or not is_caused_by(e, "java.io.FileNotFoundException"):
+                is_listing = is_instance(e, "java.io.UncheckedIOException")
+                if not is_listing or not is_caused_by(e, "java.io.FileNotFoundException"):
                     raise
                 continue  # a table that was never written has no directory for its data
             files.update(JavaFunctions(spark).strings(found))
@@ -106,9 +105,9 @@ class IcebergActions:
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
     def manifests(self) -> tuple[int, int]:
-        """Return how many manifests the current snapshot has, and how many of the target size would hold as much.
+        """Count the manifests of the current snapshot and spec, and those of the target size that would hold as much.
 
-        Only those of the current partition spec, and data and delete manifests apart: Iceberg rewrites them so.
+        Iceberg rewrites the manifests of the current partition spec only, those of data and of deletes apart.
         """
         table = self._table
         snapshot = table.java.currentSnapshot()
@@ -127,10 +126,10 @@ class IcebergActions:
         return count, needed
 
     def small_position_deletes(self) -> int:
-        """Return the most position delete files in one partition that could be fewer.
+        """Return the most position delete files of one partition that can be compacted.
 
-        With ``write.delete.granularity`` ``file``, Iceberg's default, one for each block is as few as there can be, and
-        deletion vectors are such files always.
+        Those of a block are compacted into one with ``write.delete.granularity`` ``file``, Iceberg's default. Deletion
+        vectors are one for each block already.
         """
         table = self._table
         if table.snapshot_id is None or not table.may_have_deletes(table.snapshot_id):
@@ -146,28 +145,27 @@ class IcebergActions:
         return pc.max(more).as_py() or 0
 
     def foreign_metadata(self, files: Iterable[str], listed: Collection[str]) -> str | None:
-        """Return a metadata file among these of a table that the catalog does not list, or None.
+        """Return a metadata file of a table that the catalog does not list, or None.
 
-        That is one of another uuid than the ``listed`` ones, or a newer one of this table: another catalog may have it
-        too.
+        Its uuid is not ``listed``, or it is a newer one of this table, which another catalog may have too.
         """
         table = self._table
         io, parser = table.java.io(), table.iceberg.TableMetadataParser
         newest = int(table.java.operations().current().lastUpdatedMillis())
         for file in files:
-            if not file.endswith(_METADATA_FILE):
+            if not file.endswith(".metadata.json"):
                 continue
             try:
                 metadata = parser.read(io, file)
             except Exception:
-                continue  # gone by now, or left half-written by a writer that was killed: no table can need it
+                continue  # deleted meanwhile, or half-written by a killed writer: no table needs it
             uuid, is_newer = str(metadata.uuid()), int(metadata.lastUpdatedMillis()) > newest
             if is_newer if uuid == table.uuid else uuid not in listed:
                 return file
         return None
 
     def _execute(self, action: Any) -> Any:
-        """Run an action that commits; the commit is within, so this process's other commits wait for all of it."""
+        """Run an action that commits, under the lock of the table's commits."""
         with table_lock(self._table.lock_name):
             return action.execute()
 

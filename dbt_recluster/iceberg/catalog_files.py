@@ -1,8 +1,8 @@
-"""The directories that tables write to, and the files that those of a catalog use: none of them is an orphan.
+"""The guard before orphan files are deleted: the directories and files of a catalog's tables.
 
-Files are told apart by their names alone. Iceberg's writers give each file a name of its own, and the name stays the
-same however the directory is reached: by another scheme or host, through a symbolic link or a mount. Where two files
-have one name after all, an orphan stays.
+Files are compared by name alone. Iceberg's writers give each file a unique name, which stays the same however its
+directory is reached: by another scheme or host, through a symbolic link or a mount. If two names are equal, an orphan
+stays.
 """
 
 from __future__ import annotations
@@ -29,20 +29,17 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 _NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)
-_DATA_PATHS = ("write.data.path", "write.folder-storage.path")
-_OBJECT_STORAGE_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
-# A million hashes take 8 MB. Of two names with one hash, an orphan stays.
-_HASH = "xxhash64(substring_index(path, '/', -1)) as hash"
 
 
 def directories(table: IcebergTable) -> tuple[str, str] | None:
-    """Return where a table writes data and metadata, or None if a location provider of its own decides that."""
+    """Return the directories of a table's data and metadata, or None if it has its own location provider."""
     properties, location = table.properties, str(table.java.location()).rstrip("/")
     if properties.get("write.location-provider.impl"):
         return None
     is_object_storage = properties.get("write.object-storage.enabled", "false").lower() == "true"
-    names = _OBJECT_STORAGE_PATHS if is_object_storage else _DATA_PATHS
-    data = next((properties[name] for name in names if properties.get(name)), f"{location}/data")
+    kinds = ("data", *(["object-storage"] if is_object_storage else []), "folder-storage")
+    given = (properties.get(f"write.{kind}.path") for kind in kinds)
+    data = next(filter(None, given), f"{location}/data")
     metadata = properties.get("write.metadata.path") or f"{location}/metadata"
     return data.rstrip("/"), metadata.rstrip("/")
 
@@ -68,11 +65,11 @@ def _plain_path(directory: str) -> str:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog, under the name that the catalog lists.
+    """A table of the catalog.
 
     Attributes:
-        directories: Where it writes today.
-        files: Hashes of the names of the files of all its snapshots, metadata included: int64 (n,).
+        directories: The directories that it writes to today.
+        files: Hashes of the names of all files of all its snapshots, metadata included: int64 (n,).
     """
 
     parts: Parts
@@ -82,16 +79,18 @@ class _ListedTable:
 
 
 class CatalogFiles:
-    """The files of all tables of a catalog, read once: make one object for each call, on however many tables.
+    """The files of all tables of a catalog, read once for a call on any number of tables.
 
-    A catalog that does not list its tables is a CatalogError, and a table that cannot be read a MaintenanceError.
+    Raises:
+        CatalogError: A catalog does not list its tables.
+        MaintenanceError: A table of the catalog cannot be read.
     """
 
     def __init__(self) -> None:
         self._catalogs: dict[str, list[_ListedTable]] = {}
 
     def unused(self, table: IcebergTable, paths: Sequence[str]) -> list[str]:
-        """Return those paths whose file no table in the catalog of ``table`` uses; other catalogs are not known."""
+        """Return the paths of files that no table in the catalog of ``table`` uses."""
         hashes = _name_hashes(_paths(table.spark, paths))
         is_used = np.zeros(len(paths), dtype=bool)
         for listed in self._tables(table):
@@ -99,9 +98,9 @@ class CatalogFiles:
         return [path for path, used in zip(paths, is_used.tolist(), strict=True) if not used]
 
     def neighbour(self, table: IcebergTable, own: Sequence[str]) -> str | None:
-        """Return another table of the catalog that writes into the directories ``own`` of a table, or around them."""
+        """Return another table of the catalog whose directories overlap with ``own``, those of ``table``, or None."""
         parts, tables = name_parts(table.identifier), self._tables(table)
-        # Only in some catalogs upper and lower case differ.
+        # Whether case matters depends on the catalog.
         itself = [listed for listed in tables if listed.parts == parts] or [
             listed for listed in tables if folded(listed.parts) == folded(parts)
         ]
@@ -111,7 +110,7 @@ class CatalogFiles:
         return None
 
     def uuids(self, table: IcebergTable) -> set[str]:
-        """Return the uuids of all tables in the catalog of ``table``."""
+        """Return the uuids of the tables in the catalog of ``table``."""
         return {listed.uuid for listed in self._tables(table)}
 
     def _tables(self, table: IcebergTable) -> list[_ListedTable]:
@@ -153,5 +152,8 @@ def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _name_hashes(paths: DataFrame) -> IntArray:
-    hashes: IntArray = collect_arrow(paths.selectExpr(_HASH))["hash"].to_numpy()
+    # A million hashes take 8 MB. If two names have the same hash, an orphan stays.
+    hashes: IntArray = collect_arrow(paths.selectExpr("xxhash64(substring_index(path, '/', -1))"))[
+        0
+    ].to_numpy()
     return hashes

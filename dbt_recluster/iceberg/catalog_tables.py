@@ -1,4 +1,4 @@
-"""The tables of Spark's catalogs: by name, and listed without loading them."""
+"""The tables of Spark's catalogs: listed without loading them, or loaded by name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ from dbt_recluster.names import Parts, join_parts, name_parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Namespace = tuple[str, ...]
-
-# Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
+# A table name may end in one of these, which Iceberg's catalogs resolve to a branch or an older snapshot.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
 _BY_ARGUMENT = "and a branch other than main by the argument branch"
-_HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
-# How catalogs say that no table is without a namespace.
+# Errors of catalogs in which every table has a namespace.
 _NO_ROOT = (
     "java.lang.IllegalArgumentException",
     "java.lang.UnsupportedOperationException",
@@ -38,11 +35,11 @@ _NO_ROOT = (
 
 
 def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
-    """Return the identifiers of all Iceberg tables of a catalog, in namespaces within namespaces too.
+    """Return the identifiers of all Iceberg tables of a catalog, nested namespaces included.
 
     Raises:
         CatalogNotFoundError: Spark has no Iceberg catalog of this name.
-        CatalogError: It does not answer.
+        CatalogError: The catalog does not answer.
     """
     activate(spark)
     if not has_catalog(spark, catalog):
@@ -57,20 +54,20 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
 
 
 def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
-    """Return the identifiers of the Iceberg tables of a namespace, but not of those within it.
+    """Return the identifiers of the Iceberg tables of a namespace, without those of nested ones.
 
     Args:
         spark: A session with Iceberg's extensions.
         name: ``catalog.namespace``, or a namespace of the current catalog.
 
     Raises:
-        OptionError: It is not the name of a namespace.
+        OptionError: The name is malformed.
         CatalogNotFoundError: There is no such namespace, or its catalog is not one of Iceberg's.
         CatalogError: The catalog does not start or answer.
     """
     activate(spark)
     parts = name_parts(name, "namespace")
-    # Spark resolves names of tables only; the table's name is dropped again.
+    # Spark resolves only names of tables.
     resolved = resolve(spark, (*parts, "t"))
     plugin, namespace = resolved.catalog(), tuple(resolved.identifier().namespace())
     catalog = str(plugin.name())
@@ -88,14 +85,13 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
 
 
 def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
-    """Return a table's full identifier, each part in backquotes, and Iceberg's table; see :meth:`IcebergTable.load`."""
+    """Return a table's full identifier, each part quoted, and Iceberg's table; see :meth:`IcebergTable.load`."""
     try:
         given = name_parts(name)
-    except OptionError as e:
-        raise NotAnIcebergTableError(str(e)) from None
-    try:
         resolved = resolve(spark, given)
         loaded = resolved.catalog().loadTable(resolved.identifier())
+    except OptionError as e:
+        raise NotAnIcebergTableError(str(e)) from None
     except CatalogError:
         raise
     except Exception as e:
@@ -108,27 +104,23 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
 
 
 def no_catalog(name: str) -> str:
-    """Return the sentence that says that there is no catalog of this name, and what to do."""
+    """Return the error message for a missing catalog."""
     return (
         f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"
     )
 
 
 def resolve(spark: SparkSession, parts: Parts) -> Any:
-    """Return the catalog of a table's name and the identifier in it, by Spark's rule.
-
-    Iceberg takes a catalog that does not start for one that is not there, and then looks in the current one. Here that
-    is a CatalogError.
-    """
+    """Resolve a table's name to its catalog and identifier; a CatalogError if the catalog does not start."""
     if len(parts) > 1:
-        has_catalog(spark, parts[0])
+        has_catalog(spark, parts[0])  # Iceberg would look in the current catalog instead
     return jvm(spark).org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
         spark._jsparkSession, java_list(spark, parts)
     )
 
 
 def has_catalog(spark: SparkSession, name: str) -> bool:
-    """Whether Spark has a catalog of this name; one that does not start is a CatalogError."""
+    """Whether Spark has a catalog of this name; a CatalogError if it does not start."""
     try:
         return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
     except Exception as e:
@@ -145,7 +137,7 @@ def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
 
 
 def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
-    """Refuse everything that is not the main branch of an Iceberg table, with the name to use instead."""
+    """Refuse anything but the main branch of an Iceberg table."""
     name, base, last = join_parts(parts), join_parts(parts[:-1]), parts[-1]
     package = "org.apache.iceberg.spark.source"
     if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
@@ -154,7 +146,7 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
         raise OtherFormatError(f"{name} is not an Iceberg table: it is a view, or a table of another format")
     elif loaded.branch() is not None:
         what = f"branch {loaded.branch()} of a table"
-    # A table's own name may look like one too. Spark 4.1 gives every table a snapshot, so that says nothing.
+    # A table's own name may have such a suffix. In Spark 4.1 every table has a snapshot.
     elif (travel := _TIME_TRAVEL.fullmatch(last)) and not str(loaded.table().name()).lower().endswith(
         f".{last}".lower()
     ):
@@ -177,38 +169,37 @@ def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:
     return plugin
 
 
-def _namespaces(spark: SparkSession, plugin: Any, parent: Namespace) -> Iterator[Namespace]:
+def _namespaces(spark: SparkSession, plugin: Any, parent: Parts) -> Iterator[Parts]:
     for parts in plugin.listNamespaces(_java_strings(spark, parent)) if parent else plugin.listNamespaces():
         namespace = tuple(parts)
         if namespace == parent:
-            continue  # a catalog without namespaces in namespaces may answer with the one it was asked for
+            continue  # a catalog without nested namespaces may return the parent
         yield namespace
         yield from _namespaces(spark, plugin, namespace)
 
 
-def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Namespace) -> list[str]:
-    # Iceberg's catalog and not Spark's, which also lists views and tables of other formats.
+def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Parts) -> list[str]:
+    # Spark's catalog would list views and tables of other formats too.
     levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_strings(spark, namespace))
     tables = plugin.icebergCatalog().listTables(levels)
-    # Asked for the tables of its root, a catalog may list those of its namespaces too.
+    # For its root, a catalog may list the tables of all namespaces.
     names = sorted((*table.namespace().levels(), str(table.name())) for table in java_items(tables))
     return [join_parts((catalog, *name)) for name in names]
 
 
-def _root_tables(
-    spark: SparkSession, catalog: str, plugin: Any, namespaces: Sequence[Namespace]
-) -> list[str]:
-    """Return the tables in no namespace, which most catalogs do not have."""
+def _root_tables(spark: SparkSession, catalog: str, plugin: Any, namespaces: Sequence[Parts]) -> list[str]:
+    """Return the tables without a namespace, which most catalogs do not have."""
     try:
         return _tables(spark, catalog, plugin, ())
     except Exception as e:
         if not is_caused_by(e, *_NO_ROOT):
             raise
-    kind = spark.conf.get(f"spark.sql.catalog.{catalog}.type", None)
-    if kind != "hadoop" and spark.conf.get(f"spark.sql.catalog.{catalog}.catalog-impl", None) != _HADOOP:
+    prefix = f"spark.sql.catalog.{catalog}"
+    kinds = {spark.conf.get(f"{prefix}.type", None), spark.conf.get(f"{prefix}.catalog-impl", None)}
+    if kinds.isdisjoint(("hadoop", "org.apache.iceberg.hadoop.HadoopCatalog")):
         return []
-    # Iceberg's HadoopCatalog has such tables, and lists them nowhere.
-    warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"spark.sql.catalog.{catalog}.warehouse"))
+    # Iceberg's HadoopCatalog has such tables and does not list them.
+    warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"{prefix}.warehouse"))
     files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     directories = {
         str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()

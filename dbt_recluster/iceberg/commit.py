@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,30 +34,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# In the summary of a recluster: when the rows that it rewrote were last changed.
+# In the summary of a recluster: when the rewritten rows were last changed.
 LOADED_AT = "recluster.loaded_at"
 MAX_ATTEMPTS = 5
-# What Iceberg's `commit.retry.num-retries` is if nobody has set it.
-_RETRIES = 4
-_LONGEST_WAIT = 5.0
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
-# Returns the figures for the snapshots' summaries, given the groups to be committed.
-Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Returns what to set with the commit, given the ids of the new snapshots and the table as they leave it.
-Properties = Callable[[Sequence[int], "IcebergTable"], Changes]
+
+class RoundRecord:
+    """What the commit of a round records besides its blocks: nothing, unless it is overridden."""
+
+    def summary(self, _groups: Sequence[RewrittenGroup]) -> Mapping[str, str]:
+        """Return the summary of the snapshots if these groups are committed."""
+        return {}
+
+    def properties(self, _snapshots: Sequence[int], _after: IcebergTable) -> Changes:
+        """Return the properties to set with these snapshots, given the table as they leave it."""
+        return {}
 
 
 @dataclass(frozen=True)
 class CommittedRound:
-    """The part of a round that became part of the table.
+    """The committed part of a round.
 
     Attributes:
-        groups: The groups that were replaced; those in conflict with other writers are not among them.
+        groups: The replaced groups. Excludes groups that conflicted with other writers.
         snapshot_ids: The ids of the new snapshots.
         conflicts: How often another writer's commit forced a new attempt.
-        orphans: Files of groups that were left out and could not be deleted.
+        orphans: New files of excluded groups that could not be deleted.
     """
 
     groups: tuple[RewrittenGroup, ...]
@@ -68,24 +72,24 @@ class CommittedRound:
 
 def back_off(attempt: int) -> None:
     """Wait a random time that grows with the attempts, so that two writers do not collide again."""
-    time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.1 * 2**attempt)))
+    time.sleep(random.uniform(0, min(5.0, 0.1 * 2**attempt)))
 
 
 @dataclass
 class RoundCommit:
     """Replaces the files of a round's groups by the new ones.
 
-    Groups of one run become one snapshot, so that a run is a snapshot; its level is recorded with the table in the
-    same transaction. The rewrite has no data sequence number: with one, rows that an equality delete removed in the
-    meantime would come back (apache/iceberg#10312).
+    Groups of one run become one snapshot; its level is recorded with the table in the same transaction. The rewrite has
+    no data sequence number: with one, rows that an equality delete removed in the meantime would come back
+    (apache/iceberg#10312).
 
-    A group whose files another writer has removed, or deleted rows from, is left out, and its new files are deleted.
-    Insisting on it would make one of the two writers start again forever. The other groups are committed.
+    Groups whose files another writer has removed, or deleted rows from, are excluded and their new files deleted.
+    Insisting on them would make one of the two writers start again forever.
 
     Attributes:
         snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
         groups: What the round has written.
-        properties: Further properties to set with the commit.
+        record: What to record with the commit.
         change: What else to change of the table with the commit.
     """
 
@@ -93,12 +97,11 @@ class RoundCommit:
     snapshot_id: int
     groups: Sequence[RewrittenGroup]
     level_changes: LevelChanges
-    summary: Summary
-    properties: Properties = lambda *_: {}
+    record: RoundRecord = field(default_factory=RoundRecord)
     change: TableChange = field(default_factory=TableChange)
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
-    # What the snapshots replace that the catalog may have, by their ids; nobody else has the new files.
+    # Groups by the id of their snapshot, once the catalog may have it.
     _sent: Mapping[int, Sequence[RewrittenGroup]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -109,15 +112,14 @@ class RoundCommit:
         """Commit.
 
         Returns:
-            What was committed: at least one group.
+            At least one committed group.
 
         Raises:
             ConcurrentChangeError: Other writers changed files of every group, or were faster too often. The new files
                 are deleted.
-            CommitFailedError: The catalog could not be reached, or refused, or the new snapshot would not list the
-                rows that it should. The new files are deleted.
-            CommitMismatchError: Another writer committed while Iceberg sent the snapshots, and they are not what was
-                checked. They are part of the table.
+            CommitFailedError: The catalog could not be reached, or refused, or the counts of the new snapshot were
+                wrong. The new files are deleted.
+            CommitMismatchError: Another writer committed meanwhile, and the committed counts are wrong.
             CommitStateUnknownError: The catalog did not answer. The new files are kept, and named.
             OrphanFilesError: The commit failed, and some of the new files could not be deleted.
         """
@@ -140,14 +142,14 @@ class RoundCommit:
 
     def _attempt(self) -> IcebergTable:
         """Make attempts until one succeeds; return the table in a state that has the snapshots."""
-        retries = self.table.number_property("commit.retry.num-retries", _RETRIES, least=0)
+        retries = self.table.number_property("commit.retry.num-retries", 4, least=0)
         while True:
             try:
                 with table_lock(self.table.lock_name):
                     return self._send()
             except _ConflictError as conflict:
-                # Another thread may refresh a shared table object at any time. The snapshot that is compared with now
-                # must be the one that the next attempt is validated from, or a delete in between would go unnoticed.
+                # The next attempt must be validated from the snapshot that is compared with here, or a delete in
+                # between would go unnoticed. Another thread may refresh the table at any time.
                 self.table.refresh()
                 current = self.table.snapshot_id
                 if self._is_committed(conflict, current):
@@ -155,7 +157,7 @@ class RoundCommit:
                 self._sent = {}
                 self._conflicts += 1
                 if conflict.is_of_blocks:
-                    self._leave_out_changed(current)
+                    self._exclude_changed(current)
                 if not self._remaining or self._conflicts == MAX_ATTEMPTS * (1 + retries):
                     self._give_up(conflict.cause)
                 back_off(self._conflicts)
@@ -190,15 +192,14 @@ class RoundCommit:
             if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
                 self._sent = {}
             raise
-        # Where Iceberg has applied the changes again, this has those that it sent last.
+        # If Iceberg has applied the changes again, these are the ones that it sent last.
         return transaction.table
 
     def _transaction(self) -> tuple[Transaction, Mapping[int, Sequence[RewrittenGroup]]]:
-        """Return the transaction, and what its snapshots replace by their ids, which they keep."""
-        # If another commit comes between this and the catalog, Iceberg applies the changes again. Nothing may keep it
-        # from that: Iceberg takes a change that fails then for a commit that did not take place, and deletes its
-        # manifests, also where the catalog has it and only the answer was lost. So the counts of what was committed
-        # are verified afterwards.
+        """Return the transaction, and the groups that its snapshots replace by their ids."""
+        # After another commit Iceberg applies the changes again, and none may fail then: Iceberg would take that for a
+        # failed commit and delete its manifests, even if the catalog has it and only the answer was lost. So committed
+        # counts are verified afterwards.
         transaction = Transaction.begin(self.table)
         try:
             self.change.add_to(transaction)
@@ -209,7 +210,7 @@ class RoundCommit:
             transaction.set_properties(
                 self.level_changes.properties(transaction.table, levels, all_replaced=all_replaced)
             )
-            transaction.set_properties(self.properties(list(added), transaction.table))
+            transaction.set_properties(self.record.properties(list(added), transaction.table))
         except BaseException:
             transaction.clean_up()
             raise
@@ -217,7 +218,7 @@ class RoundCommit:
 
     def _rewrite(self, transaction: Transaction) -> dict[int, list[RewrittenGroup]]:
         """Replace the files of each run; return the runs by the ids of their snapshots."""
-        summary = self.summary(self._remaining)
+        summary = self.record.summary(self._remaining)
         added = {}
         by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
@@ -245,8 +246,7 @@ class RoundCommit:
         for file in group.source.files:
             rewrite.deleteFile(file.task.file())
             for delete in java_items(file.task.deletes()) if file.deletes else ():
-                # Deletes of this one file have been applied and would dangle: deletion vectors of v3, and position
-                # deletes of v2 that were written per file. Others may still apply elsewhere.
+                # Deletes of this file alone have been applied and would dangle; others may apply elsewhere.
                 if iceberg.util.ContentFileUtil.isFileScoped(delete):
                     rewrite.deleteFile(delete)
         for new_file in group.files:
@@ -254,28 +254,29 @@ class RoundCommit:
             rewrite.addFile(iceberg.DataFiles.builder(spec).copy(new_file).withSortOrder(order).build())
 
     def _is_committed(self, conflict: _ConflictError, current: int | None) -> bool:
-        """Whether the commit that was reported as a conflict is in fact in the table.
+        """Return whether the commit that was reported as a conflict is in the table.
 
-        A catalog that receives a commit twice, because its first answer was lost, may report the second one as a
-        conflict with the first. The files of a snapshot that exists must never be deleted, even if another writer has
-        replaced them since.
+        A catalog whose first answer was lost may report the retry as a conflict with the first commit. The files of an
+        existing snapshot must never be deleted, even if another writer has replaced them since.
         """
         if current is None or conflict.base is None or not self._sent:
             return False
         if any(map(self.table.has_snapshot, self._sent)):
             return True
         if self.table.is_ancestor(conflict.base, of=current):
-            return False  # what came after it has not expired, and is not ours
+            return False  # the later snapshots are all there, and not ours
         return bool(scan_tasks(self.table, current, _paths(self._remaining)))
 
-    def _leave_out_changed(self, current: int | None) -> None:
-        """Leave out the groups with a file that was removed, or has other delete files than when it was read."""
+    def _exclude_changed(self, current: int | None) -> None:
+        """Exclude the groups with a file that was removed, or has other delete files than when it was read."""
         planned = {file.path: file.task for group in self._remaining for file in group.source.files}
         changed = changed_tasks(self.table, current, planned)
-        stays = [all(file.path not in changed for file in group.source.files) for group in self._remaining]
-        left_out = [group for group, stay in zip(self._remaining, stays, strict=True) if not stay]
-        self._orphans += delete_files(self.table, _paths(left_out))
-        self._remaining = [group for group, stay in zip(self._remaining, stays, strict=True) if stay]
+        kept, excluded = list[RewrittenGroup](), list[RewrittenGroup]()
+        for group in self._remaining:
+            is_changed = any(file.path in changed for file in group.source.files)
+            (excluded if is_changed else kept).append(group)
+        self._orphans += delete_files(self.table, _paths(excluded))
+        self._remaining = kept
         if current is not None:
             self.snapshot_id = current
 
@@ -302,10 +303,10 @@ class RoundCommit:
 
 
 def _carry_statistics(transaction: Transaction) -> None:
-    """Give the new snapshot the statistics file of its nearest ancestor that has one, if any.
+    """Give the new snapshot the statistics file of its nearest ancestor that has one.
 
-    The rows are the same, and an expiry of the ancestor keeps a file that another snapshot names. Trino's optimize does
-    the same with a copy. Counts of files in partition statistics are not the same, so these stay behind.
+    The rows are the same, and an expiry keeps a file that another snapshot names. Trino's optimize copies it. Partition
+    statistics count files, so they are not carried over.
     """
     table = transaction.table
     files = {int(file.snapshotId()): file for file in java_items(table.java.statisticsFiles())}
@@ -320,10 +321,10 @@ def _carry_statistics(transaction: Transaction) -> None:
 
 
 class _ConflictError(Exception):
-    """Another writer was faster. No file has been deleted yet.
+    """Another writer committed first. No file has been deleted yet.
 
     Attributes:
-        base: The snapshot that the attempt was made for; None if it was not sent to the catalog.
+        base: The snapshot that the attempt was based on; None if it was not sent to the catalog.
         is_of_blocks: Whether the other writer may have changed blocks of the groups.
     """
 
@@ -335,9 +336,9 @@ class _ConflictError(Exception):
 
 
 def _loaded_at(table: IcebergTable, snapshot: Snapshot | None) -> int | None:
-    """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
+    """Return when the rows of a snapshot were last changed, in milliseconds since 1970, or None.
 
-    A rewrite of files does not change them. A recluster records the time: the load's snapshot may expire first.
+    Rewrites do not count. A recluster records the time because the load's snapshot may expire first.
     """
     while snapshot is not None and snapshot.operation == "replace":
         if (recorded := snapshot.count(LOADED_AT)) is not None:

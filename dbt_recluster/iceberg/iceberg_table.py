@@ -1,11 +1,11 @@
-"""An Iceberg table, loaded through one of Spark's catalogs, and transactions on it."""
+"""An Iceberg table of one of Spark's catalogs, and transactions on it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,53 +39,51 @@ from dbt_recluster.iceberg.snapshots import (
     read_snapshots,
     whole_number,
 )
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
-from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 # Properties to set, or to remove if they are None.
 Changes = Mapping[str, str | None]
 
 
 def decoded_text(values: pa.ChunkedArray) -> pa.Array:
-    """Return text as Iceberg decodes it, with a replacement for what is not UTF-8, and other values as they are."""
+    """Decode texts as Iceberg does, with replacement characters for invalid UTF-8; other values are unchanged."""
     if not pa.types.is_string(values.type):
         return values
     texts = values.cast(pa.binary()).to_pylist()
     return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
 
 
+@dataclass(eq=False)
 class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
     Attributes:
+        spark: The session.
         name: The identifier as the caller gave it.
         identifier: The full identifier, each part in backquotes.
         java: The ``org.apache.iceberg.Table``.
-        branch: The branch whose snapshots are meant; None is main. The schema, the sort order and the properties are
-            those of all branches.
+        branch: The branch that is read and written, None for main. Schema, sort order and properties are shared.
     """
 
-    def __init__(
-        self, spark: SparkSession, name: str, identifier: str, java: Any, branch: str | None = None
-    ) -> None:
-        self.spark = spark
-        self.name = name
-        self.identifier = identifier
-        self.java = java
-        self.branch = branch
+    spark: SparkSession
+    name: str
+    identifier: str
+    java: Any
+    branch: str | None = None
+    _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def load(cls, spark: SparkSession, name: str) -> IcebergTable:
-        """Load the table ``name``; missing parts are those of the session's current catalog and namespace.
+        """Load a table; a partial name counts from the session's current catalog and namespace.
 
         Raises:
-            NotAnIcebergTableError: There is no such table; it is a view or has another format; or the name is that of
-                a branch, a tag, an older snapshot, the change log or a metadata table.
-            CatalogError: The catalog of the name does not start.
+            NotAnIcebergTableError: There is no such table, it has another format or is a view, or the name is that of a
+                branch, a tag, an older snapshot, the change log or a metadata table.
+            CatalogError: The catalog does not start.
             SparkEnvironmentError: This version of Spark is not supported.
         """
         check_version(spark)
@@ -95,29 +93,29 @@ class IcebergTable:
         return table
 
     def on_branch(self, branch: str) -> IcebergTable:
-        """Return the same table with the snapshots of a branch; an OptionError if there is none of this name."""
-        name = None if branch == MAIN else branch
-        other = IcebergTable(self.spark, self.name, self.identifier, self.java, name)
+        """Return the table on a branch; an OptionError if it has no such branch."""
+        other = replace(self, branch=None if branch == MAIN else branch)
         other.current_snapshot()
         return other
 
     def refresh(self) -> None:
-        """Read the current metadata; a catalog may have returned a cached table."""
+        """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
+        self.forget_properties()
 
     @property
     def schema_id(self) -> int:
-        """The id of the current schema; any change of the columns gives the table another one."""
+        """The id of the current schema, which changes with any column."""
         return int(self.java.schema().schemaId())
 
     @property
     def sort_order_id(self) -> int:
-        """The id of the current sort order; 0 is that of none."""
+        """The id of the current sort order, 0 if unsorted."""
         return int(self.java.sortOrder().orderId())
 
     @property
     def schema_json(self) -> str:
-        """The current schema with the ids of its fields."""
+        """The current schema as Iceberg's JSON."""
         return str(self.iceberg.SchemaParser.toJson(self.java.schema()))
 
     @property
@@ -128,26 +126,26 @@ class IcebergTable:
 
     @property
     def lock_name(self) -> str:
-        """The name of the lock that serialises this process's commits to the table."""
+        """The name of the table's lock (see :func:`table_lock`)."""
         return canonical_name(self.identifier)
 
     @property
     def uuid(self) -> str:
-        """The table's uuid, which a table that was dropped and created again does not keep."""
+        """The table's uuid; a table that is dropped and created again gets another."""
         return str(self.java.uuid())
 
     @property
     def metadata_file(self) -> str:
-        """The metadata file that the catalog points to. Every commit writes one under a new name."""
+        """The current metadata file; every commit writes a new one."""
         return str(self.java.operations().current().metadataFileLocation())
 
     def earlier_metadata_files(self) -> list[str]:
-        """Return the metadata files of earlier commits that the table remembers, oldest first."""
+        """Return the metadata files of earlier commits that are still logged, oldest first."""
         return [str(entry.file()) for entry in java_items(self.java.operations().current().previousFiles())]
 
     @property
     def snapshot_id(self) -> int | None:
-        """The id of the current snapshot, or None for a table that was never written."""
+        """The id of the current snapshot, None if the table is empty."""
         if self.branch is None:
             snapshot = self.java.currentSnapshot()
             return None if snapshot is None else int(snapshot.snapshotId())
@@ -159,21 +157,13 @@ class IcebergTable:
             )
         return heads[self.branch]
 
-    @property
-    def has_other_branches(self) -> bool:
-        """Whether there are branches besides this one."""
-        return any(branch != (self.branch or MAIN) for branch in branch_heads(self.java))
-
     def current_snapshot(self) -> Snapshot | None:
-        """Return the current snapshot, or None for a table that was never written."""
+        """Return the current snapshot, None if the table is empty."""
         snapshot_id = self.snapshot_id
         return None if snapshot_id is None else self.snapshot(snapshot_id)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
-        if self.branch is None:
-            ancestors = self.iceberg.util.SnapshotUtil.currentAncestors(self.java)
-            return read_snapshots(self.spark, java_list(self.spark, ancestors))[::-1]
         known = read_snapshots(self.spark, java_list(self.spark, self.java.snapshots()))
         by_id, line, parent = {s.id: s for s in known}, [], self.snapshot_id
         while parent in by_id:
@@ -182,33 +172,40 @@ class IcebergTable:
         return line[::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Return a snapshot, or None if the table's metadata does not contain it."""
+        """Return a snapshot, or None if it has expired."""
         java = self.java.snapshot(snapshot_id)
         return None if java is None else read_snapshots(self.spark, java_list(self.spark, [java]))[0]
 
     def is_ancestor(self, snapshot_id: int, of: int) -> bool:
-        """Whether a snapshot is another one or an ancestor of it, as far as its ancestors have not expired."""
+        """Whether a snapshot is ``of`` or an ancestor of it that has not expired."""
         return bool(self.iceberg.util.SnapshotUtil.isAncestorOf(self.java, of, snapshot_id))
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the table's metadata contains this snapshot."""
+        """Whether a snapshot has not expired."""
         return self.java.snapshot(snapshot_id) is not None
 
     def manifest_list(self, snapshot_id: int) -> str:
-        """Where the manifests of a snapshot are listed; in tables of early writers, the place of the table."""
+        """Return the manifest list of a snapshot, or the table's location if an early writer made none."""
         return str(self.java.snapshot(snapshot_id).manifestListLocation() or self.java.location())
 
     def may_have_deletes(self, snapshot_id: int) -> bool:
-        """Whether a snapshot has delete files; true if its writer did not say."""
+        """Whether a snapshot has delete files, or its summary does not count them."""
         return str(self.java.snapshot(snapshot_id).summary().get("total-delete-files")) != "0"
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
-        return java_map(self.spark, self.java.properties())
+        """The table's properties, read once after each refresh and change."""
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = java_map(self.spark, self.java.properties())
+        return dict(properties)
+
+    def forget_properties(self) -> None:
+        """Read the properties again when they are next asked for."""
+        self._properties = None
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
-        """Return a property; one that is no whole number from ``least`` to ``most`` is an UnsupportedTableError."""
+        """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
         value = self.properties.get(name)
         if value is None:
             return default
@@ -221,30 +218,34 @@ class IcebergTable:
         return number
 
     def set_property(self, name: str, value: str | None) -> None:
-        """Set one property and commit; None removes it."""
+        """Set a property, or remove it with None, and commit."""
         with Transaction.alone(self) as transaction:
             transaction.set_properties({name: value})
 
     def commit(self, transaction: Any) -> None:
-        """Send a transaction to the catalog: the one call after which a recluster is part of the table."""
+        """Commit a transaction of a recluster."""
         transaction.commitTransaction()
+        self.forget_properties()
 
     def columns(self) -> Columns:
-        """Return the columns and the fields of structs with Spark's types; Iceberg's ``uuid`` keeps its name.
+        """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
 
-        A type that Spark does not know, such as Iceberg's ``time``, is an UnsupportedTableError.
+        Raises:
+            UnsupportedTableError: Spark has no type for a column, such as Iceberg's ``time``.
         """
         from pyspark.sql.types import StructType
 
-        # Not spark.table(), for which the catalog would read the table's metadata once more.
+        # spark.table() would load the metadata again.
         with self._as_unsupported():
             schema = self.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
         fields = StructType.fromJson(json.loads(schema.json())).fields
-        types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
-        types |= {
-            path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
+        types = {field.name: field.dataType.simpleString() for field in fields}
+        columns = Columns.parse(types, case_sensitive=self.case_sensitive)
+        of_iceberg = {path: kind for path, kind, _ in self.primitive_fields()}
+        with_uuid = {
+            path: "uuid" if of_iceberg.get(path) == "uuid" else kind for path, kind in columns.types.items()
         }
-        return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
+        return replace(columns, types=with_uuid)
 
     @property
     def case_sensitive(self) -> bool:
@@ -252,17 +253,17 @@ class IcebergTable:
         return str(self.spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
     def primitive_fields(self) -> list[tuple[str, str, int]]:
-        """Return the path, the Iceberg type and the field id of each column and struct field of a primitive type."""
+        """Return the path, Iceberg type and field id of each column and struct field of a primitive type."""
         leaves = leaf_fields(json.loads(self.schema_json))
         return [(path, kind, field_id) for path, kind, field_id, _ in leaves if isinstance(kind, str)]
 
     @property
     def field_ids(self) -> dict[str, int]:
-        """The field id of each of them, by its path."""
+        """The field ids of :meth:`primitive_fields`, by path."""
         return {path: field_id for path, _, field_id in self.primitive_fields()}
 
     def check_writes_reach_main(self) -> None:
-        """Refuse a session whose ``spark.wap.branch`` sends writes to a branch, unless that branch is reclustered."""
+        """Refuse a session whose ``spark.wap.branch`` diverts writes from the main branch."""
         if self.branch is not None:
             return
         branch = self.spark.conf.get("spark.wap.branch", None)
@@ -273,7 +274,7 @@ class IcebergTable:
             )
 
     def metadata(self, which: str) -> DataFrame:
-        """Return one of Iceberg's metadata tables, such as ``ALL_FILES``."""
+        """Read a metadata table, such as ``ALL_FILES``."""
         from pyspark.sql import DataFrame
 
         kind = getattr(self.iceberg.MetadataTableType, which)
@@ -283,8 +284,9 @@ class IcebergTable:
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
-        Columns, or fields of structs, are named ``column_0``, ``column_1``... Column ``path`` is the block of each row.
-        Text is as Iceberg decodes it, with a replacement for what is not UTF-8.
+        Returns:
+            The column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts as
+            :func:`decoded_text` returns them.
         """
         from pyspark.sql import functions as F
 
@@ -306,7 +308,7 @@ class IcebergTable:
             raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {self.explain(e)}") from e
 
     def explain(self, error: BaseException) -> str:
-        """Return an error's message, with the name of the property if Java takes its value for no number."""
+        """Return an error's message, with the name of the property whose value Java cannot parse as a number."""
         message, wrong = short_message(error), []
         if "For input string: " in message:
             wrong = [name for name, value in self.properties.items() if f'"{value}"' in message]
@@ -318,9 +320,9 @@ class Transaction:
     """An open transaction.
 
     Attributes:
-        table: The table as the transaction leaves it. Only its metadata can be read, but new files can be written to it
-            before the transaction is committed.
-        base: The snapshot that it was begun on, or None.
+        java: The ``org.apache.iceberg.Transaction``.
+        table: The table as the transaction leaves it, whose data cannot be read; files can be written to it.
+        base: The snapshot that the transaction began on, or None.
     """
 
     java: Any
@@ -329,15 +331,16 @@ class Transaction:
 
     @classmethod
     def begin(cls, table: IcebergTable) -> Transaction:
-        """Begin a transaction on the newest metadata, to which it moves ``table`` too."""
+        """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
-        changed = IcebergTable(table.spark, table.name, table.identifier, java.table(), table.branch)
+        table.forget_properties()
+        changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
     @classmethod
     @contextmanager
     def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
-        """Begin a transaction on the newest metadata, and commit what the block adds to it, if anything."""
+        """Begin a transaction, and commit the changes that the block adds to it."""
         try:
             with table_lock(table.lock_name):
                 table.refresh()
@@ -353,8 +356,8 @@ class Transaction:
     def set_properties(self, changes: Changes) -> None:
         """Set properties, and remove those that are None.
 
-        A struct's field that is dropped or renamed leaves its metrics mode behind. It goes too, since Iceberg refuses
-        every other change until then.
+        Also removes the metrics modes of struct fields that were dropped or renamed, with which Iceberg refuses any
+        change.
         """
         update, schema = self.java.updateProperties(), self.table.java.schema()
         modes = [name for name in self.table.properties if name.startswith(METRICS_PREFIX)]
@@ -365,31 +368,20 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
+        self.table.forget_properties()
 
     def clean_up(self) -> None:
-        """Delete the manifests of a transaction that is not sent."""
+        """Delete the manifests of a transaction that is not committed."""
         SparkModule.of(self.table.spark).clean_up(self.java)
-
-
-def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
-    """Yield the path and type of a column and of the struct fields in it (see :class:`Columns`)."""
-    from pyspark.sql.types import StructType
-
-    if "." in name:
-        return
-    yield name, kind.simpleString()
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from ((f"{name}.{path}", inner) for path, inner in _paths(field.name, field.dataType))
 
 
 def leaf_fields(
     struct: Mapping[str, Any], prefix: str = "", above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any, int, tuple[int, ...]]]:
-    """Yield the path, type and id of each field of a schema's JSON that is no struct, and its place in each struct."""
-    for place, field in enumerate(struct["fields"]):
-        path, kind, places = f"{prefix}{field['name']}", field["type"], (*above, place)
+    """Yield the path, type, id and places of each leaf of a schema's JSON: a field that is not a struct."""
+    for place, column in enumerate(struct["fields"]):
+        path, kind, places = f"{prefix}{column['name']}", column["type"], (*above, place)
         if isinstance(kind, dict) and kind["type"] == "struct":
             yield from leaf_fields(kind, f"{path}.", places)
         else:
-            yield path, kind, field["id"], places
+            yield path, kind, column["id"], places

@@ -1,8 +1,8 @@
 """Locks that serialise the commits of this process's threads to one table.
 
-Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not changed and
-then swaps its metadata pointer. Two threads between these two steps would lose one commit. With catalogs that swap
-atomically the lock costs nothing, because it is held only during a commit.
+Without the metastore's locks (``method: embedded``), Iceberg's Hive catalog checks the table's metadata pointer and
+then swaps it. Two threads between these two steps would lose a commit. Other catalogs swap atomically, and for them a
+lock that is held only during a commit costs nothing.
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from dbt_recluster.names import name_parts
+from dbt_recluster.names import NAME, name_parts
 
 _locks: dict[str, threading.RLock] = {}
 _registry = threading.Lock()
 
-_IDENTIFIER = r"((?:`(?:[^`]|``)+`|[\w]+)(?:\s*\.\s*(?:`(?:[^`]|``)+`|[\w]+))*)"
 _WRITES = re.compile(
     r"\b(?:insert\s+(?:into|overwrite)|merge\s+(?:with\s+schema\s+evolution\s+)?into|delete\s+from|update|truncate\s+table"
     r"|(?:create|replace|drop|alter)\s+(?:or\s+replace\s+)?(?:external\s+)?table)\s+"
-    r"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?" + _IDENTIFIER,
+    rf"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?({NAME.pattern})",
     re.IGNORECASE,
 )
-# A procedure names its table in one of its strings; only the procedure knows which.
-_CALL = re.compile(r"^\s*call\b", re.IGNORECASE)
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
 _COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 @contextmanager
 def table_lock(*tables: str) -> Iterator[None]:
-    """Hold the locks of ``tables`` (see :func:`canonical_name`), always acquired in the same order."""
+    """Hold the locks of tables (see :func:`canonical_name`), acquired in the order of their names."""
     with ExitStack() as held:
         for table in sorted(set(tables)):
             with _registry:
@@ -42,17 +39,15 @@ def table_lock(*tables: str) -> Iterator[None]:
 
 
 def canonical_name(identifier: str) -> str:
-    """Return the same spelling for every way to write a table's name: no quotes, lower case, schema and table only."""
+    """Return schema and table of a name, unquoted and in lower case, the same for every spelling."""
     return ".".join(part.lower() for part in name_parts(identifier)[-2:])
 
 
 def written_tables(sql: str) -> list[str]:
-    """Return the canonical names of the tables that a statement may write.
-
-    A string literal may add a name by mistake, which costs a moment of waiting and nothing else.
-    """
+    """Return the canonical names of the tables that a statement may write; a string literal may add one by mistake."""
     text = _COMMENTS.sub(" ", sql)
-    if _CALL.match(text):
-        strings = [single or double for single, double in _STRING.findall(text)]
-        return [canonical_name(name) for name in strings if re.fullmatch(_IDENTIFIER, name.strip())]
-    return [canonical_name(name) for name in _WRITES.findall(text)]
+    names = _WRITES.findall(text)
+    if re.match(r"\s*call\b", text, re.IGNORECASE):
+        # Any string may name the table of a procedure.
+        names = [single or double for single, double in _STRING.findall(text)]
+    return [canonical_name(name) for name in names if NAME.fullmatch(name.strip())]

@@ -1,6 +1,6 @@
-"""What a user's ``where``, or a whole query, asks of a table: an expression of Iceberg, and ranges of columns.
+"""The Iceberg expressions and column ranges of a user's ``where`` or of a query.
 
-Spark parses and plans the text, and Iceberg converts it; it is never pasted into a statement.
+Spark parses and plans the text, and Iceberg converts it; it never becomes part of a statement.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of one predicate. A longer list of values, or more alternatives, say little about where reads end.
+# A predicate with more alternatives says little about where reads end.
 MOST_RANGES = 200
-# A prefix followed by it is greater than any other text with the prefix.
+# The greatest text with a prefix is the prefix followed by it.
 LAST_CHARACTER = "\U0010ffff"
 
-# The range of one column, closed on both sides; None is an open side.
+# The closed range of one column; None is an open end.
 Interval = tuple[Any, Any]
-# The range of each column that a predicate restricts, all of which hold at once. A predicate may have several such
-# alternatives, of which a row is in at least one; a single empty one restricts nothing.
+# The ranges of the columns that one alternative of a predicate restricts. The predicate holds for the rows in all
+# ranges of at least one alternative; an empty one restricts nothing.
 ColumnRanges = Mapping[str, Interval]
-# The values of a key's items at the lower and at the upper end, as bounds have them; None where an end is open.
+# The lower and upper ends of a key's items, as in bounds; None is an open end.
 KeyRange = tuple[list[Any], list[Any]]
 
 
@@ -58,11 +58,11 @@ class Predicate:
 
     @classmethod
     def parse(cls, table: IcebergTable, where: str) -> Predicate:
-        """Parse a predicate; a PredicateError if it names an unknown column or cannot be pushed down to Iceberg."""
+        """Parse a predicate; a PredicateError if a column is unknown or Iceberg has no such expression."""
         return cls(where, _expression(table.spark, table.identifier, table.name, where))
 
     def columns(self, table: IcebergTable) -> set[str]:
-        """Return the columns that the predicate names, spelled as the table does."""
+        """Return the columns of the predicate, spelled as in the schema."""
         schema = table.java.schema()
         references = table.iceberg.expressions.Binder.boundReferences(
             schema.asStruct(), [self.expression], table.case_sensitive
@@ -70,13 +70,13 @@ class Predicate:
         return {str(schema.findColumnName(field_id)) for field_id in references}
 
     def as_json(self, table: IcebergTable, columns: Columns) -> Any:
-        """Return Iceberg's JSON: without NOT, with values of the columns' types and the names that the table has.
+        """Return Iceberg's JSON, without NOT, with columns and values as in the schema.
 
-        Columns that the table no longer has are a PredicateError.
+        A column that was dropped is a PredicateError.
         """
 
         def spelled(node: dict[str, Any]) -> dict[str, Any]:
-            if isinstance(term := node.get("term"), str):  # as the predicate spells it
+            if isinstance(term := node.get("term"), str):
                 node["term"] = columns.find(term) or term
             return node
 
@@ -90,10 +90,10 @@ class Predicate:
         try:
             return json.loads(text, object_hook=spelled)
         except RecursionError:
-            return True  # too many alternatives to end anywhere
+            return True  # too many alternatives
 
     def may_match(self, table: IcebergTable, blocks: BlockMetadata) -> BoolArray:
-        """Return which blocks may hold a matching row, by Iceberg's own scan planning: bool (n,)."""
+        """Return which blocks a scan by Iceberg opens: bool (n,)."""
         if blocks.snapshot_id is None:
             return np.zeros(0, dtype=bool)
         paths = file_paths(table, blocks.snapshot_id, self.expression)
@@ -102,11 +102,11 @@ class Predicate:
 
 
 def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:
-    """Parse a predicate, as :meth:`Predicate.parse` does, on a table that does not exist yet."""
+    """Check a predicate, as :meth:`Predicate.parse` does, on a table that does not exist yet."""
     activate(spark)
     schema = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
     view = f"recluster_{uuid.uuid4().hex}"
-    # The optimizer drops the filter of a relation that it knows to be empty; it knows nothing of an RDD.
+    # An RDD, since the optimizer drops the filter of a relation that it knows to be empty.
     spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createTempView(view)
     try:
         _expression(spark, view, "the model", where)
@@ -115,18 +115,18 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
 
 
 def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
-    """Return the filters that Spark's optimizer pushes down to each scan of a table in a query, which is not run.
+    """Return the filters of each scan of a table in a query, which is planned and not run.
 
-    The optimizer expands views, folds constants and `current_date`, and infers filters from joins. A query that cannot
-    be planned, or of whose scans Iceberg does not give the filters, is a PredicateError.
+    Spark's optimizer expands views, folds constants and `current_date`, and infers filters from joins. If it cannot
+    plan the query, or Iceberg does not give the filters, that is a PredicateError.
     """
     from py4j.protocol import Py4JError
 
+    as_list = jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList
     plan = _planned(table, query).optimizedPlan()
     try:
-        leaves = chain.from_iterable(
-            _items(table, part.collectLeaves()) for part in (plan, *_items(table, plan.subqueriesAll()))
-        )
+        parts = [plan, *java_items(as_list(plan.subqueriesAll()))]
+        leaves = [leaf for part in parts for leaf in java_items(as_list(part.collectLeaves()))]
         return [
             Predicate(query, _filters(table, leaf.scan()))
             for leaf in leaves
@@ -139,7 +139,7 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
 
 
 def run_query(table: IcebergTable, query: str) -> float:
-    """Run a query to its end and drop its rows; return the seconds that it took. One that fails is a PredicateError."""
+    """Run a query, drop its rows and return the seconds it took; a PredicateError if it fails."""
     execution = _planned(table, query)
     started = time.monotonic()
     try:
@@ -155,7 +155,7 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
     try:
         parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(where)
         if parsed.containsPattern(sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()):
-            # Iceberg loses some of them without a word.
+            # Iceberg drops some of them silently.
             raise PredicateError("it has a subquery")
         resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, where)
         return converter.convertToIcebergExpression(resolved)
@@ -167,7 +167,7 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
 
 
 def _planned(table: IcebergTable, query: str) -> Any:
-    """Return Spark's ``QueryExecution`` of a query, optimized. Commands are refused, and not run."""
+    """Return Spark's optimized ``QueryExecution`` of a query; a command is refused without being run."""
     spark = table.spark
     activate(spark)
     root = jvm(spark).org.apache.spark.sql
@@ -185,10 +185,6 @@ def _planned(table: IcebergTable, query: str) -> Any:
     return execution
 
 
-def _items(table: IcebergTable, sequence: Any) -> list[Any]:
-    return java_items(jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList(sequence))
-
-
 def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
     from py4j.protocol import Py4JJavaError
 
@@ -200,30 +196,25 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
     try:
         return bool(str(scanned.table().uuid()) == table.uuid)
     except Py4JJavaError:
-        return False  # a table from before Iceberg gave them one
+        return False  # early writers gave tables no uuid
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
-    """Return the filters of a scan as one expression.
-
-    Counts and extremes are read from metadata, by a scan that opens no block.
-    """
+    """Return the filters of a scan as one expression."""
     expressions = table.iceberg.expressions.Expressions
-    if scan.getClass().getSimpleName() == "SparkLocalScan":
+    if scan.getClass().getSimpleName() == "SparkLocalScan":  # counts and extremes, from metadata alone
         return expressions.alwaysFalse()
     filters = java_items(SparkModule.of(table.spark).filters(scan))
     return reduce(getattr(expressions, "and"), filters, expressions.alwaysTrue())
 
 
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
-    """Return the value of an expression in Iceberg's JSON.
-
-    Hundreds of alternatives nest one in the other, deeper than Python calls functions.
+    """Return the value of an expression in Iceberg's JSON, without recursion: alternatives nest hundreds deep.
 
     Args:
         expression: The JSON.
         value_of: Returns the value of a predicate, or of true or false.
-        both: Returns the value of two expressions with the word ``and`` or ``or`` between them.
+        both: Returns the value of two expressions, given ``and`` or ``or`` and their values.
     """
     waiting: list[Any] = [expression]
     done: list[T] = []
@@ -240,10 +231,10 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
 
 
 class Ranges:
-    """The ranges of a table's columns that predicates, queries and records restrict its rows to.
+    """The column ranges of predicates, queries and records on a table.
 
     Attributes:
-        kinds: The types of the columns that have ranges.
+        kinds: The types of the columns that can have ranges.
     """
 
     def __init__(self, table: IcebergTable, columns: Columns) -> None:
@@ -251,21 +242,18 @@ class Ranges:
         self.kinds = value_types(columns.types)
 
     def of_predicate(self, predicate: Predicate) -> list[ColumnRanges]:
-        """Return the ranges of each alternative of a predicate; none if it restricts no column to a range."""
+        """Return the ranges of each alternative of a predicate, without empty ones."""
         expression = predicate.as_json(self._table, self._columns)
         alternatives = fold(expression, lambda node: alternatives_of(node, self.kinds), both_alternatives)
         return [ranges for ranges in alternatives if ranges]
 
     def of_query(self, query: str) -> tuple[int, list[ColumnRanges]]:
-        """Return how many scans of the table a query makes, and the ranges of each alternative of their filters."""
+        """Return the number of scans of the table in a query, and the ranges of each alternative of their filters."""
         scans = scan_predicates(self._table, query)
         return len(scans), [ranges for scan in scans for ranges in self.of_predicate(scan)]
 
     def of_json(self, value: Mapping[str, Any]) -> ColumnRanges:
-        """Return the ranges that :func:`ranges_as_json` wrote, as far as the table has their columns.
-
-        A column that was dropped, or got another type, restricts nothing.
-        """
+        """Read the output of :func:`ranges_as_json`; columns that were dropped or changed their type have no range."""
         ranges = {}
         for column, interval in value.items():
             if column not in self.kinds:
@@ -280,10 +268,9 @@ class Ranges:
         return ranges
 
     def of_key(self, key: ClusterKey, ranges: ColumnRanges) -> KeyRange | None:
-        """Return the least range of a key that holds the rows in some ranges, or None if they do not restrict it.
+        """Return the smallest range of a key with the rows in ``ranges``, or None if they do not restrict it.
 
-        An item bounds the keys only as long as all items before it have a single value. Under a key with a curve it is
-        the range of each item by itself, of which one at least must be restricted.
+        An item bounds the key only if all items before it have a single value; under a curve, each item does.
         """
         intervals: list[list[Any]] = []
         for field in key.fields:
@@ -299,22 +286,18 @@ class Ranges:
         return [lower for lower, _ in intervals], [upper for _, upper in intervals]
 
     def sql(self, ranges: ColumnRanges) -> str:
-        """Return the SQL predicate that holds for the rows in ranges, of which one at least has an end."""
+        """Return the SQL predicate of ranges, at least one of which has an end."""
         terms = []
         for column, (lower, upper) in ranges.items():
-            is_single = lower is not None and lower == upper
-            ends = [("=", lower)] if is_single else [(">=", lower), ("<=", upper)]
+            ends = {"=": lower} if lower is not None and lower == upper else {">=": lower, "<=": upper}
             kind = self._columns.types[column]
-            terms += [
-                f"{quote_path(column)} {sign} {sql_literal(end, kind)}"
-                for sign, end in ends
-                if end is not None
-            ]
+            known = {sign: sql_literal(end, kind) for sign, end in ends.items() if end is not None}
+            terms += [f"{quote_path(column)} {sign} {literal}" for sign, literal in known.items()]
         return " and ".join(terms)
 
 
 def ranges_as_json(ranges: ColumnRanges) -> dict[str, list[Any]]:
-    """Return ranges as JSON can hold them; :meth:`Ranges.of_json` reads it."""
+    """Return ranges as JSON, for :meth:`Ranges.of_json`."""
     return {column: [as_json(end) for end in interval] for column, interval in ranges.items()}
 
 
@@ -329,7 +312,7 @@ def both_alternatives(word: str, left: list[ColumnRanges], right: list[ColumnRan
 
 
 def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRanges]:
-    """Return the alternatives of a comparison in Iceberg's JSON, or of true or false."""
+    """Return the alternatives of a comparison, true or false in Iceberg's JSON."""
     if isinstance(node, bool):
         return [{}] if node else []
     column = node.get("term")
@@ -346,7 +329,7 @@ def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRan
 
 
 def _intervals(node: Mapping[str, Any], kind: ValueType) -> list[Interval]:
-    """Return the intervals that a comparison admits; none for one that is no range."""
+    """Return the intervals of a comparison, or none if it is not a range."""
     comparison, step = node["type"], kind.step
     if comparison == "in":
         return [(value, value) for value in sorted(map(kind.read, node["values"]))]
@@ -363,7 +346,7 @@ def _intervals(node: Mapping[str, Any], kind: ValueType) -> list[Interval]:
 
 
 def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:
-    """Return the ranges in which both hold, or None if no row is in both."""
+    """Return the intersection of ranges, or None if it is empty."""
     ranges = dict(one)
     for column, (lower, upper) in other.items():
         low, high = ranges.get(column, (None, None))

@@ -1,24 +1,21 @@
-"""The level and run of each block, recorded in one table property of bounded size.
+"""The levels and runs of blocks, recorded by snapshot in one table property of bounded size.
 
-Every manifest entry keeps the snapshot that added its file, and that snapshot's sequence number, also when manifests
-are rewritten and snapshots expire. So a run is one of our snapshots, and the property has the level of each that has
-blocks, by a number: the id as long as no later commit knows the sequence number, or where there is none, as in tables
-of format version 1. Where these levels do not fit, those of the lower half of the numbers become one mean. Their blocks
-have rested for long, since a merge would have given them a new number.
+A manifest entry keeps the id and the sequence number of the snapshot that added its file, also when manifests are
+rewritten and snapshots expire. A run is one of our snapshots. The property has the level of each by its sequence
+number, or by its id until a later commit knows the number, and always in tables of format version 1. If the levels do
+not fit, those of the lower half of the numbers become one mean: their blocks are old, since a merge would have given
+them a new number.
 
-The mean is a guess, for other writers' blocks have numbers too, and since Iceberg 1.11 the table's sort order id. So it
-makes a run only of blocks whose own bounds are disjoint.
+The mean is a guess: blocks of other writers have sequence numbers too, and since Iceberg 1.11 the table's sort order
+id. So under the mean, only blocks with disjoint bounds are a run.
 
-No sort order can name a curve, so the property says for which one the levels are; without a word, they are for the
-plain key that is the table's sort order.
-
-A lost level makes its blocks level 0, which costs work and never rows.
+No sort order can name a curve, so the property has a digest of it; without one, the levels are for the sort order. A
+lost level makes its blocks level 0, which costs work and never rows.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,12 +26,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
-from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG, MAIN, branch_heads, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey
 
@@ -43,24 +40,16 @@ if TYPE_CHECKING:
 
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
-# Characters of the property; a Hive metastore may hold 4,000.
-LONGEST = 3_900
 # Python's digits to the base of 26, and ours.
-_LETTERS = str.maketrans("0123456789ABCDEFGHIJKLMNOP", "abcdefghijklmnopqrstuvwxyz")
-_DIGITS = str.maketrans("abcdefghijklmnopqrstuvwxyz", "0123456789abcdefghijklmnop")
+_DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
 # Characters of the digest of a key.
 _DIGEST = 12
-# Iceberg's id of no sort order.
-_UNSORTED = 0
 
 
 def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that record levels."""
-    return {
-        name: value
-        for name, value in properties.items()
-        if name == table_properties.LEVELS or name.startswith(_EARLIER)
-    }
+    names = [name for name in properties if name == table_properties.LEVELS or name.startswith(_EARLIER)]
+    return {name: properties[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -68,10 +57,10 @@ class RecordedLevels:
     """The levels of snapshots.
 
     Attributes:
-        by_number: Level of the blocks that each snapshot added, by its number.
-        last_old: All snapshots up to this number that have no level of their own have `mean_old`.
+        by_number: The level of the blocks that each snapshot added, by its number.
+        last_old: The last number up to which snapshots without their own level have `mean_old`.
         mean_old: Their mean level.
-        curve: A digest of the key that they are for if it has a curve, else empty.
+        curve: A digest of the key if it has a curve, else empty.
     """
 
     by_number: Mapping[int, int] = field(default_factory=dict)
@@ -81,76 +70,74 @@ class RecordedLevels:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
-        """Read what properties record; what is malformed is ignored."""
+        """Read a table's properties; malformed ones are ignored."""
         levels = {}
         for name, value in properties.items():
             snapshot, level = whole_number(name.removeprefix(_EARLIER)), whole_number(value)
             if name.startswith(_EARLIER) and snapshot is not None and level is not None:
                 levels[snapshot] = level
-        try:
-            recorded = json.loads(properties.get(table_properties.LEVELS, "{}"))
-            packed: dict[int, int] = {}
-            for level, differences in recorded["levels"].items():
-                packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
-            last_old, mean_old = map(int, recorded["old"])
-            numbers = (*packed, *packed.values(), last_old, mean_old)
-            curve = str(recorded.get("curve", ""))[:_DIGEST]
-            if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
-                return cls(packed if curve else levels | packed, last_old, mean_old, curve)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            pass
-        return cls(levels)
+        recorded = table_properties.LEVELS.load(properties.get(table_properties.LEVELS), cls._of_json)
+        if recorded is None:
+            return cls(levels)
+        return recorded if recorded.curve else replace(recorded, by_number=levels | dict(recorded.by_number))
+
+    @classmethod
+    def _of_json(cls, recorded: Mapping[str, Any]) -> RecordedLevels:
+        packed: dict[int, int] = {}
+        for level, differences in recorded["levels"].items():
+            packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
+        last_old, mean_old = map(int, recorded["old"])
+        numbers = (*packed, *packed.values(), last_old, mean_old)
+        if min(numbers) < 0 or max(numbers) > GREATEST_LONG:
+            raise ValueError(recorded)
+        return cls(packed, last_old, mean_old, str(recorded.get("curve", ""))[:_DIGEST])
 
     def look_up(self, number: IntArray) -> IntArray:
-        """Return the level of snapshots, -1 where nothing is recorded: int64 (n,)."""
+        """Return the level of snapshots, -1 if unknown: int64 (n,)."""
         numbers, place = np.unique(number, return_inverse=True)
-        level = [
-            self.by_number.get(n, self.mean_old if 0 < n <= self.last_old else -1) for n in numbers.tolist()
-        ]
-        return np.array(level, dtype=np.int64)[place]
+        of_old = {n: self.mean_old for n in numbers.tolist() if 0 < n <= self.last_old}
+        levels = {**of_old, **self.by_number}
+        return np.array([levels.get(n, -1) for n in numbers.tolist()], dtype=np.int64)[place]
 
     def packed(self) -> str:
-        """Return a text that records this, or as much as fits into `LONGEST` characters."""
+        """Return a text that records this, or as much as fits."""
         by_level: dict[int, list[int]] = {}
-        for number in sorted(self.by_number):
-            by_level.setdefault(self.by_number[number], [0]).append(number)
+        for number, level in sorted(self.by_number.items()):
+            by_level.setdefault(level, [0]).append(number)
         differences = {
             level: "".join(_packed(number - before) for before, number in pairwise(numbers))
             for level, numbers in by_level.items()
         }
         curve = {"curve": self.curve} if self.curve else {}
         recorded = {**curve, "old": [self.last_old, self.mean_old], "levels": differences}
-        text = json.dumps(recorded, separators=(",", ":"))
-        return text if len(text) <= LONGEST else self._with_more_old().packed()
+        text = table_properties.LEVELS.dump(recorded)
+        return text if len(text) <= table_properties.LEVELS.longest else self._with_more_old().packed()
 
     def _with_more_old(self) -> RecordedLevels:
         numbers = sorted(self.by_number)
-        old, young = np.split(np.array(numbers), [(len(numbers) + 1) // 2])
-        # A mean over the numbers that each level stands for.
+        half = (len(numbers) + 1) // 2
+        old, young = np.array(numbers[:half]), numbers[half:]
+        # Weighted by the range of numbers that each level stands for.
         share = np.maximum(np.diff(old, prepend=self.last_old), 0)
-        levels = [self.mean_old, *(self.by_number[n] for n in old.tolist())]
+        levels = [self.mean_old, *(self.by_number[n] for n in numbers[:half])]
         mean = np.average(levels, weights=[self.last_old, *share.tolist()])
-        young_levels = {n: self.by_number[n] for n in young.tolist()}
-        return replace(
-            self,
-            by_number=young_levels,
-            last_old=max(self.last_old, int(old[-1])),
-            mean_old=round(float(mean)),
-        )
+        young_levels = {n: self.by_number[n] for n in young}
+        last_old = max(self.last_old, numbers[half - 1])
+        return replace(self, by_number=young_levels, last_old=last_old, mean_old=round(float(mean)))
 
 
 def _packed(number: int) -> str:
     """Return a positive number to the base of 26, in letters of which the last is a capital."""
-    text = np.base_repr(number, 26).translate(_LETTERS)
+    text = np.base_repr(number, 26).lower().translate(str.maketrans(_DIGITS, _LETTERS))
     return text[:-1] + text[-1].upper()
 
 
 def _unpacked(text: str) -> list[int]:
-    """Return the numbers of a text; one of anything else is a ValueError."""
+    """Return the numbers in a text; a ValueError if it is malformed."""
     numbers = re.findall("[a-z]*[A-Z]", text)
     if "".join(numbers) != text:
-        raise ValueError("something between the numbers is no number")
-    return [int(number.lower().translate(_DIGITS), 26) for number in numbers]
+        raise ValueError("not a list of packed numbers")
+    return [int(number.lower().translate(str.maketrans(_LETTERS, _DIGITS)), 26) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -158,9 +145,9 @@ class LevelChanges:
     """How a commit changes the recorded levels.
 
     Attributes:
-        planned: What was recorded when the commit was planned.
-        live: What was recorded for each snapshot that may have had blocks then, by its number.
-        obsolete: Numbers of those that have none once all block sets are replaced.
+        planned: The levels when the commit was planned.
+        live: The levels of the snapshots that may have had blocks then, by number.
+        obsolete: The numbers of those that have none once all block sets are replaced.
     """
 
     planned: RecordedLevels
@@ -169,30 +156,24 @@ class LevelChanges:
 
     @classmethod
     def of(cls, table: IcebergTable, blocks: BlockMetadata, replaced: BoolArray) -> LevelChanges:
-        """Describe the levels of a table before a merge.
-
-        Args:
-            table: The table.
-            blocks: Its n blocks.
-            replaced: Which of them the block sets have, bool (n,).
-        """
+        """Read the levels of a table before a merge of those of its n blocks that are ``replaced``, bool (n,)."""
         planned = RecordedLevels.of(table.properties)
         number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
         live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-        if table.has_other_branches:
-            # They may have blocks of any snapshot that is recorded. What is kept has a bound all the same.
+        if branch_heads(table.java).keys() - {table.branch or MAIN}:
+            # Other branches may have blocks of any recorded snapshot.
             return cls(planned, {**planned.by_number, **live}, frozenset())
         return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(
         self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool
     ) -> dict[str, str | None]:
-        """Return the properties to set, None to remove one.
+        """Return the properties to set, and to remove where they are None.
 
         Args:
             table: The table as the commit leaves it.
-            added: The level of the blocks of each snapshot of the commit, by its id.
-            all_replaced: Whether it replaces all block sets.
+            added: The level of each snapshot of the commit, by id.
+            all_replaced: Whether the commit replaces all block sets.
         """
         properties = table.properties
         curve, now = _curve_of_table(table), RecordedLevels.of(properties)
@@ -201,9 +182,9 @@ class LevelChanges:
         gone = self.obsolete if all_replaced else ()
         live = self.live if self.planned.curve == curve else {}
         levels = {number: level for number, level in live.items() if number not in gone}
-        # Others may have committed merges since the plan.
+        # Merges that others have committed since the plan.
         levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
-        # Another commit may still take the sequence number of a snapshot, but not its id.
+        # By id, since another commit may still take the sequence number.
         levels |= added
         return {
             **dict.fromkeys(level_properties(properties)),
@@ -212,16 +193,15 @@ class LevelChanges:
 
 
 def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:
-    """Return the level and the run of each block, int64 (n,) each.
+    """Return the level and the run of each block, int64 (n,) each, 0 if unknown.
 
-    Level 0 and run 0 mean that nothing is known. They apply to blocks that other writers added, to blocks that were
-    sorted by another key than the table has today, and to all blocks if ``key`` is not the table's.
+    Unknown are blocks of other writers, those sorted by a former key, and all blocks if ``key`` is not the table's.
     """
     unknown = np.zeros(len(blocks), dtype=np.int64)
     if not level_properties(table.properties):
         return unknown, unknown
     recorded = RecordedLevels.of(table.properties)
-    # Those of a curve are bound to its columns by the digest, whatever their names are now.
+    # The digest binds the levels of a curve to the ids of its columns.
     if recorded.curve != _curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
         return unknown, unknown
     _, level = _of_blocks(recorded, table, blocks)
@@ -229,7 +209,7 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     guessed = (level >= 0) & (exact < 0)
     overlap = _overlapping_loads(blocks.take(guessed), len(key.leading))
     level = np.where(guessed & np.isin(blocks.added_by, overlap), -1, level)
-    # Bounds of a curve's columns overlap in its runs too. Its planner decides by boxes which loads are runs.
+    # Bounds overlap within runs of a curve, whose planner decides by boxes which loads are runs.
     is_run = (level >= 0) & ~(guessed & bool(key.curve))
     return np.maximum(level, 0), np.where(is_run, blocks.added_by, unknown)
 
@@ -237,7 +217,7 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
 def _overlapping_loads(blocks: BlockMetadata, items: int) -> IntArray:
     """Return the snapshots whose blocks overlap by their bounds of the first key items: int64.
 
-    Bounds of an item say something only of blocks that hold a single value of each item before it.
+    The bounds of an item count only if the blocks have a single value of each item before it.
     """
     ends = [
         _ranks(*bounds) for bounds in zip(blocks.lower[:items], blocks.upper, blocks.unbounded, strict=False)
@@ -254,7 +234,7 @@ def _overlapping_loads(blocks: BlockMetadata, items: int) -> IntArray:
 
 
 def _ranks(lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> tuple[IntArray, IntArray]:
-    """Rank bounds: 0 for NULL, NaN above all values, an unknown upper bound above that."""
+    """Rank bounds: NULL is 0, NaN is above all values, and an unknown upper bound above NaN."""
     both = pa.concat_arrays([lower, upper])
     ranks = np.zeros(len(both), np.int64)
     ranks[both.is_valid().to_numpy(zero_copy_only=False)] = pc.rank(both.drop_null(), tiebreaker="dense")
@@ -264,11 +244,10 @@ def _ranks(lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> tuple[IntA
 def reclustered_rows_removed(
     table: IcebergTable, snapshot_id: int, rounds: Mapping[int, int]
 ) -> tuple[int, int]:
-    """Return how many of the blocks that a commit removed recluster rounds had written, and the rows in them.
+    """Count the blocks, and their rows, that a commit removed and that recluster rounds had written.
 
-    The commit's own manifests list what it removed, so nothing else is read, and its parent may have expired. The table
-    records the sequence numbers of some rounds; ``rounds`` has those of others, by their snapshots. In tables of format
-    version 1, which have none, only blocks of these count.
+    Only the commit's own manifests are read, so its parent may have expired. ``rounds`` has the sequence numbers of
+    rounds by snapshot, besides those that the table records. In tables of format version 1 only blocks of these count.
     """
     functions, io = JavaFunctions(table.spark), table.java.io()
     getters = [("location", STRING), ("fileSequenceNumber", "java.lang.Long"), ("recordCount", "long")]
@@ -293,13 +272,13 @@ def reclustered_rows_removed(
 def _of_blocks(
     recorded: RecordedLevels, table: IcebergTable, blocks: BlockMetadata
 ) -> tuple[IntArray, IntArray]:
-    """Return the number of each block's snapshot and the block's level, -1 where nothing is known: int64 (n,) each."""
+    """Return the number of each block's snapshot and the block's level, -1 if unknown: int64 (n,) each."""
     number = np.where(blocks.sequence > 0, blocks.sequence, blocks.added_by)
     level = recorded.look_up(number)
     level = np.where(level < 0, recorded.look_up(blocks.added_by), level)
     order = table.sort_order_id
-    if order == _UNSORTED:
-        # Blocks of other writers look alike, and an id in place of a sequence number tells nothing of their age.
+    if order == 0:
+        # In an unsorted table blocks of other writers look like ours, and an id, unlike a sequence number, has no age.
         of_ids = RecordedLevels(recorded.by_number).look_up(blocks.added_by)
         level = np.where(blocks.sequence > 0, level, of_ids)
     return number, np.where(blocks.sort_order_id == order, level, -1)
@@ -314,7 +293,7 @@ def _curve_of_table(table: IcebergTable) -> str:
 
 
 def _curve_digest(table: IcebergTable, key: ClusterKey) -> str:
-    """Return a digest of a key that has a curve, by the field ids of its columns; else an empty text."""
+    """Return a digest of a key by the field ids of its columns, empty if the key has no curve."""
     if not key.curve:
         return ""
     ids = key_field_ids(table, key)

@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 GREATEST_LONG = 2**63 - 1
 MAIN = "main"
 _SNAPSHOT = "org.apache.iceberg.Snapshot"
-_JSON_MAPPER = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper"
 
 
 def whole_number(text: str) -> int | None:
-    """Read what somebody wrote into a property or a summary; None if it is no whole number that Java's long holds."""
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(GREATEST_LONG)):
-        return None
-    number = int(text)
-    return number if number <= GREATEST_LONG else None
+    """Parse the value of a property or a summary; None if it is not a whole number that Java's long holds."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(GREATEST_LONG))
+    return int(text) if is_number and int(text) <= GREATEST_LONG else None
 
 
 @dataclass(frozen=True)
@@ -34,11 +31,11 @@ class Snapshot:
     """One commit.
 
     Attributes:
-        parent: The id of the snapshot before it, which may have expired; None for the first.
+        parent: The id of the snapshot before it, which may have expired, or None.
         sequence_number: Ascends with commits; 0 in tables of format version 1.
-        at: When it was committed, UTC.
+        at: The time of the commit, UTC.
         operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        summary: Iceberg's counts, and ours under ``recluster.``.
+        summary: Iceberg's figures, and ours under ``recluster.``.
     """
 
     id: int
@@ -49,12 +46,12 @@ class Snapshot:
     summary: Mapping[str, str]
 
     def count(self, name: str) -> int | None:
-        """Return a count of the summary, or None if its writer did not record one."""
+        """Return a count of the summary, or None if it is missing."""
         return whole_number(self.summary.get(name, ""))
 
 
 def read_snapshots(spark: SparkSession, snapshots: Any) -> list[Snapshot]:
-    """Return the snapshots of a Java list, by one call into the JVM for all."""
+    """Read all snapshots of a Java list in one call."""
     text = jvm(spark).remember(("snapshot as text",), partial(_snapshot_as_text, spark))
     records = JavaFunctions(spark).records(snapshots.stream().map(text).iterator())
     return [
@@ -71,12 +68,13 @@ def read_snapshots(spark: SparkSession, snapshots: Any) -> list[Snapshot]:
 
 
 def _snapshot_as_text(spark: SparkSession) -> Any:
-    """Return a Java function that writes a snapshot, its summary as JSON.
+    """Return a Java function that writes a snapshot as text.
 
-    Iceberg's ``SnapshotParser`` fails where an early writer listed manifests in the metadata, unless they are read.
+    Iceberg's ``SnapshotParser`` would read the manifests of snapshots of early writers, which have no manifest list.
     """
     functions, mapper = JavaFunctions(spark), jvm(spark).org.apache.iceberg.util.JsonUtil.mapper()
-    write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+    kind = str(mapper.getClass().getName())
+    write = functions.method(kind, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
     summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
     values = [
         ("snapshotId", "long"),

@@ -1,7 +1,7 @@
-"""A table's cluster key: its sort order, and a property for what no sort order can name.
+"""A table's cluster key: its sort order, and a property for the curve that no sort order can name.
 
-A sort order has the leading columns of a key, or nothing where the key is a curve alone. The property names the whole
-key, and counts only as long as it begins as the sort order does, which all writers go by.
+All writers follow the sort order, which has the leading columns of the key, or none if the key is a curve alone. The
+property names the whole key, and counts while its leading columns are those of the sort order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     CommitFailedError,
@@ -23,50 +22,36 @@ from dbt_recluster.exceptions import (
     ReclusterError,
     UnsupportedTableError,
 )
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-METRICS_PREFIX = table_properties.METRICS_PREFIX
-ROW_GROUP_BYTES = table_properties.ROW_GROUP_BYTES
 FILE_FORMAT = "write.format.default"
-_ROW_GROUP_BYTES = 4 * 1024 * 1024
-_COLUMN_CHUNK_BYTES = 128 * 1024
-
-_CUT_OFF = re.compile(r"truncate\((\d+)\)")
-_CUT_OFF_BOUNDS = (
-    "Bounds of {column} are cut off after {width} characters, so blocks of values that begin alike overlap, and no "
-    f"merge changes that. To record whole ones: alter table {{table}} set tblproperties ('{METRICS_PREFIX}{{column}}' "
-    "= 'full'), and for the next recluster to merge the blocks that are there: alter table {table} unset tblproperties "
-    "if exists ('recluster.levels')"
-)
 
 
 def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
-    """Return the cluster key that a table has, or None: its sort order, or a key with a curve behind it.
-
-    Raises:
-        ClusterKeyError: The order has a direction, a null order or a transform that no cluster key has.
-    """
+    """Return the cluster key of a table, or None; a ClusterKeyError if no key has such a sort order."""
     fields = json.loads(str(table.iceberg.SortOrderParser.toJson(table.java.sortOrder())))["fields"]
     order = tuple(_key_field(table, field) for field in fields)
     recorded = _recorded_curve(table)
-    if recorded is not None and recorded.leading == order:
-        return recorded
-    return ClusterKey(order) if order else None
+    if recorded is None or recorded.leading != order:
+        return ClusterKey(order) if order else None
+    return recorded
 
 
 def sort_order_text(table: IcebergTable) -> str:
-    """Return the sort order as ``SHOW TBLPROPERTIES`` lists it; empty if the table is unsorted."""
+    """Return the sort order as in ``SHOW TBLPROPERTIES``, empty if the table is unsorted."""
     order = table.java.sortOrder()
     return "" if order.isUnsorted() else str(table.iceberg.spark.Spark3Util.describe(order))
 
 
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
-    """Whether the table is under exactly this key."""
+    """Whether a table has exactly this cluster key."""
     try:
         return table_cluster_key(table) == key
     except ClusterKeyError:
@@ -74,7 +59,7 @@ def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
 
 
 def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...]:
-    """Return the field id of the column of each item of a key, None for a column that is gone."""
+    """Return the field id of the column of each key item, or None if the column was dropped."""
     ids = {path.lower(): field_id for path, field_id in table.field_ids.items()}
     return tuple(ids.get(item.column.lower()) for item in key.fields)
 
@@ -84,13 +69,12 @@ class TableChange:
     """What a recluster changes of a table besides its blocks.
 
     Attributes:
-        key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
-            neither.
-        properties: Further properties to set, or to remove if they are None.
-        replaces: The id of the sort order that the key may take the place of; None is any. Another one was set by
-            somebody else meanwhile, and raises a CommitFailedError.
-        field_ids: The field ids of the key's columns when the change was planned; None are any. Where others have
-            these names since, rows are sorted by other columns than the key's: a ConcurrentChangeError.
+        key: The checked key to set with its properties, except those that are set already; None sets no key.
+        properties: Further properties to set, or to remove if None.
+        replaces: The id of the sort order that the key may replace, or None for any. Another writer has set another
+            order if it differs: a CommitFailedError.
+        field_ids: The field ids of the key's columns when the change was planned, or None for any. The rows are sorted
+            by other columns if they differ: a ConcurrentChangeError.
     """
 
     key: ClusterKey | None = None
@@ -99,8 +83,9 @@ class TableChange:
     field_ids: tuple[int | None, ...] | None = None
 
     def pending(self, table: IcebergTable) -> IcebergTable:
-        """Return the table as it will be once this is committed. Iceberg may refuse the change."""
-        if not self._differs(table):
+        """Return the table as it will be after the commit; an UnsupportedTableError if Iceberg refuses the change."""
+        is_sorted = self.key is None or is_cluster_key(table, self.key)
+        if is_sorted and not self._missing(table):
             return table
         transaction = Transaction.begin(table)
         try:
@@ -114,12 +99,12 @@ class TableChange:
         return transaction.table
 
     def commit(self, table: IcebergTable) -> None:
-        """Commit this alone, if anything differs."""
+        """Commit this alone."""
         with Transaction.alone(table) as transaction:
             self.add_to(transaction)
 
     def add_to(self, transaction: Transaction) -> None:
-        """Add what differs to a transaction."""
+        """Add the differences to a transaction."""
         table = transaction.table
         if self.key and self.field_ids not in (None, key_field_ids(table, self.key)):
             raise ConcurrentChangeError(
@@ -140,11 +125,8 @@ class TableChange:
         if missing := self._missing(table):
             transaction.set_properties(missing)
 
-    def _differs(self, table: IcebergTable) -> bool:
-        is_sorted = self.key is None or is_cluster_key(table, self.key)
-        return not is_sorted or bool(self._missing(table))
-
     def _missing(self, table: IcebergTable) -> Changes:
+        """Return the properties to set, and to remove where they are None."""
         actual = table.properties
         needed: dict[str, str | None] = {**self.properties}
         if self.key is not None:
@@ -154,13 +136,12 @@ class TableChange:
             on_curve = {f"{prefix}{item.column}": ids.get(item.column) for item in self.key.on_curve}
             former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
             needed |= dict.fromkeys(former)
-            # Boundaries move with a column that was renamed.
+            # Boundaries follow a renamed column.
             moved = {_column_id(actual[name]): actual[name] for name in former}
-            needed |= {
-                name: moved[column_id]
-                for name, column_id in on_curve.items()
-                if column_id in moved and name not in (*actual, *needed)
-            }
+            renamed = [
+                name for name, of in on_curve.items() if of in moved and name not in (*actual, *needed)
+            ]
+            needed |= {name: moved[on_curve[name]] for name in renamed}
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
@@ -169,41 +150,47 @@ class TableChange:
 
 
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
-    """Make sure that new files will record bounds of a checked key: without bounds, no query skips a block.
-
-    The message of the UnsupportedTableError names the property to change.
-    """
+    """Raise an UnsupportedTableError if new files would record no bounds of a key: no query would skip a block."""
+    what, name, value = "", FILE_FORMAT, "parquet"
     if _file_format(table.properties) == "avro":
-        raise _no_bounds(
-            table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
-        )
+        what = "writes Avro files, which record no bounds of columns"
     for column, mode in _metrics_modes(table, [item.column for item in key.fields]).items():
-        if mode in ("none", "counts"):
+        if not what and mode in ("none", "counts"):
             what = f"records no bounds of {column} (metrics mode {mode})"
-            raise _no_bounds(table, what, f"{METRICS_PREFIX}{column}", "full")
+            name, value = f"{METRICS_PREFIX}{column}", "full"
+    if what:
+        raise UnsupportedTableError(
+            f"{table.name} {what}, so no query would skip a block after a recluster. Nothing was changed. First run: "
+            f"alter table {table.name} set tblproperties ('{name}' = '{value}')"
+        )
 
 
 def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Array]) -> list[str]:
-    """Return a warning about each column of the key of which new files will record the beginnings of values only.
+    """Return a warning for each key column whose bounds new files will truncate.
 
-    ``table`` is as the files will be written to it, and ``bounds`` are lower bounds of the key's items.
+    ``table`` is as files will be written to it, and ``bounds`` are lower bounds of the key's items.
     """
     warnings = []
     modes = _metrics_modes(table, [item.column for item in key.fields])
-    for item, lower in zip(key.fields, bounds, strict=True):
-        width = _cut_off(modes[item.column])
+    for column, lower in zip((item.column for item in key.fields), bounds, strict=True):
+        width = _cut_off(modes[column])
         if width is None or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
             continue
         length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
         if (pc.max(length(lower)).as_py() or 0) >= width:
-            warnings.append(_CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width))
+            warnings.append(
+                f"Bounds of {column} are cut off after {width} characters, so blocks of values that begin alike "
+                f"overlap, and no merge changes that. To record whole ones: alter table {table.name} set tblproperties "
+                f"('{METRICS_PREFIX}{column}' = 'full'), and for the next recluster to merge the blocks that are "
+                f"there: alter table {table.name} unset tblproperties if exists ('recluster.levels')"
+            )
     return warnings
 
 
 def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | None:
-    """Return the characters, or bytes, of a column's bounds in new files: None for all, 0 if no bounds are recorded.
+    """Return the length of a column's bounds in new files: None for whole ones, 0 for none.
 
-    With ``in_key``, if the cluster key had the column.
+    With ``in_key``, as if the column were in the cluster key.
     """
     properties = table.properties
     if _file_format(properties) == "avro":
@@ -224,41 +211,36 @@ def _metrics_modes(table: IcebergTable, columns: Sequence[str]) -> dict[str, str
 
 
 def _cut_off(mode: str) -> int | None:
-    """Return the length that a metrics mode cuts bounds off at, or None."""
-    truncated = _CUT_OFF.fullmatch(mode)
+    """Return the length to which a metrics mode truncates bounds, or None."""
+    truncated = re.fullmatch(r"truncate\((\d+)\)", mode)
     return int(truncated[1]) if truncated else None
 
 
 def loses_row_ids(table: IcebergTable) -> bool:
-    """Whether every rewrite gives rows new ids: those of format version 3, in ORC files (Iceberg 1.10)."""
-    return (
-        _file_format(table.properties) == "orc"
-        and int(table.java.operations().current().formatVersion()) >= 3
-    )
+    """Whether a rewrite gives rows new ids, as Iceberg 1.10 does in ORC files of format version 3."""
+    version = int(table.java.operations().current().formatVersion())
+    return version >= 3 and _file_format(table.properties) == "orc"
 
 
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
-    """Return the table properties that clustering works best with; a value that users have set is kept.
+    """Return the properties of a table with this key and number of columns, which do not replace the user's.
 
-    - Full bounds of the key's columns. By default Iceberg truncates string bounds to 16 characters, so that keys with a
-      common prefix all seem to overlap, and keeps no bounds beyond the first 100 columns.
-    - Small row groups. A merge can skip row groups of a sorted file; by default a file has a single one.
-
-    Args:
-        key: The cluster key.
-        columns: The table's number of columns; each column's share of a row group should be worth a read.
+    - Full bounds of the key's columns. By default Iceberg truncates texts to 16 characters, so that keys with a common
+      prefix seem to overlap, and records no bounds after the first 100 columns.
+    - Small row groups, 4 MB or 128 KB for each column, which a merge of sorted files can skip. By default a file has
+      one.
     """
     bounds = {f"{METRICS_PREFIX}{field.column}": "full" for field in key.fields}
-    return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
+    return {**bounds, table_properties.ROW_GROUP_BYTES: str(max(4 * 2**20, columns * 128 * 2**10))}
 
 
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
-    """Take what dbt-recluster keeps out of a table, in one commit, or say what that is.
+    """Remove everything that dbt-recluster keeps in a table, in one commit, or with ``dry_run`` only return it.
 
     Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order.
 
     Returns:
-        The sort order that is cleared, or None: one that no model has set stays. And the properties that are removed.
+        The sort order to clear, or None if no model has set one, and the properties to remove.
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None
@@ -278,7 +260,7 @@ def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[st
 def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     """Return the key of the table's property if it has a curve.
 
-    Its boundaries name columns by their ids, so the key keeps its columns when these are renamed, as a sort order does.
+    The properties of its boundaries have the columns' field ids, by which the key follows renamed columns.
     """
     properties = table.properties
     text = properties.get(table_properties.CLUSTER_BY)
@@ -298,7 +280,7 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
 
 
 def _column_id(boundaries: str) -> int | None:
-    """Return the field id in recorded boundaries of a curve, or None."""
+    """Return the field id in a property of a curve's boundaries, or None."""
     try:
         recorded = json.loads(boundaries)["id"]
     except (ValueError, TypeError, KeyError):
@@ -315,11 +297,4 @@ def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:
     raise ClusterKeyError(
         f"{table.name} is sorted by {sort_order_text(table)}, which is not a cluster key: every item of a key is "
         "ascending, nulls first, by a column or a monotonic expression. Set another key with cluster_by."
-    )
-
-
-def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:
-    return UnsupportedTableError(
-        f"{table.name} {what}, so no query would skip a block after a recluster. Nothing was changed. First run: "
-        f"alter table {table.name} set tblproperties ('{name}' = '{value}')"
     )

@@ -1,4 +1,4 @@
-"""Values of columns as Iceberg writes them in JSON."""
+"""The types of columns with ranges, whose values Iceberg writes as JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from dbt_recluster.key.transforms import INTEGERS, TEXTS, TIMES
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a column that has ranges: its Arrow type, and what reads a value from Iceberg's JSON.
+    """The type of a column with ranges.
 
     Attributes:
-        step: The distance from a value to the next, or None if there is none.
+        arrow: Its Arrow type.
+        read: Reads a value from Iceberg's JSON.
+        step: The distance from a value to the next one, or None.
     """
 
     arrow: pa.DataType
@@ -29,13 +31,13 @@ class ValueType:
     step: Any = None
 
     def check(self, value: Any) -> None:
-        """Raise a ValueError or an ArithmeticError if no column of this type holds the value, or it is not finite."""
+        """Raise a ValueError or an ArithmeticError if the type does not hold a value, or it is not finite."""
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError
         pa.scalar(value, self.arrow)
 
     def read_again(self, value: Any) -> Any:
-        """Read a value that `as_json` wrote for a column of this type; one of anything else raises."""
+        """Read the output of `as_json`, or raise if it is not of this type."""
         if value is None:
             return None
         result = self.read(value)
@@ -46,8 +48,8 @@ class ValueType:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
-    if isinstance(value, (date, datetime)):
+    """Return a value as JSON."""
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
@@ -55,31 +57,23 @@ def as_json(value: Any) -> Any:
 
 
 def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
-    """Return the types of columns, given Spark's type of each, without those that have no ranges."""
-    kinds = {path: value_type(kind) for path, kind in types.items()}
-    return {path: kind for path, kind in kinds.items() if kind is not None}
-
-
-def value_type(kind: str) -> ValueType | None:
-    """Return the type that Spark calls ``kind``, or None if it has no ranges."""
-    base = base_type(kind)
-    if base == "decimal":
-        return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
-    return _TYPES.get(base)
+    """Return the types of the columns that can have ranges, given Spark's type of each column."""
+    kinds = {path: _TYPES[base_type(kind)] for path, kind in types.items() if base_type(kind) in _TYPES}
+    scales = {path: decimal_scale(kind) for path, kind in types.items() if base_type(kind) == "decimal"}
+    return kinds | {path: ValueType(pa.decimal128(38, scale), Decimal) for path, scale in scales.items()}
 
 
 def _time(text: str) -> datetime:
-    """Read a time; one with a zone is in UTC, as Iceberg writes it."""
-    # Python 3.10 wants three or six digits after the point.
+    """Read a time, in UTC if it has a zone."""
+    # Python 3.10 reads only three or six digits after the point.
     text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
     return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)
 
 
-_TIME = ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))
 _TYPES = {
     **dict.fromkeys(INTEGERS, ValueType(pa.int64(), int, 1)),
     **dict.fromkeys((*TEXTS, "uuid"), ValueType(pa.string(), str)),
-    **dict.fromkeys(TIMES, _TIME),
+    **dict.fromkeys(TIMES, ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))),
     "float": ValueType(pa.float32(), float),
     "double": ValueType(pa.float64(), float),
     "date": ValueType(pa.date32(), date.fromisoformat, timedelta(days=1)),

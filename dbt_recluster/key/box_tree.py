@@ -1,11 +1,10 @@
 """Box trees: rows under a curve's key, cut into a box of ranks for each block that a merge writes.
 
-A read of one value of a column opens the blocks whose bounds of that column hold it. So what a layout costs is, over
-all blocks and columns, the share of the rows within a block's bounds. Rows are cut into slabs along one column, and
-each slab along the next (Leutenegger, Lopez and Edgington, "STR: a simple and efficient algorithm for R-tree packing",
-1997). A single cut comes before that where both parts cost clearly less when each is tiled by itself (Garcia, Lopez
-and Leutenegger, "A greedy algorithm for bulk loading R-trees", 1998). So a few late rows become a block of their own,
-where they would widen many.
+A read of one value of a column opens the blocks whose bounds hold it. So a layout costs, summed over all blocks and
+columns, the share of the rows within a block's bounds. Rows are cut into slabs along one column, and each slab along
+the next (Leutenegger, Lopez and Edgington, "STR: a simple and efficient algorithm for R-tree packing", 1997). A single
+cut comes first if both parts, each tiled by itself, cost clearly less (Garcia, Lopez and Leutenegger, "A greedy
+algorithm for bulk loading R-trees", 1998). So a few late rows get their own block instead of widening many.
 """
 
 from __future__ import annotations
@@ -20,35 +19,31 @@ import pyarrow as pa
 
 from dbt_recluster.key.curve import Curve, FloatArray, IntArray
 
-# Cuts move to borders of values, so blocks are planned to be this full.
+# Blocks are planned to be this full, since cuts move to borders of values.
 _FILL = 0.92
-# Numbers of slabs that are tried, as multiples of those of cubes.
+# Numbers of slabs to try, as multiples of those of cubes.
 _SLABS = np.array([0.7, 1.0, 1.4])
-# Single cuts that are tried: between whole blocks, and of a few rows at either end.
+# Single cuts to try: between whole blocks, and of a few rows at either end.
 _MOST_CUTS = 32
 _TAILS = np.array([0.01, 0.02, 0.04, 0.08, 0.16])
-# A single cut has to cost less than this share of the slabs, because what follows it is an estimate.
+# A single cut must cost less than this share of the slabs, since its cost is an estimate.
 _WORTH = 0.95
-# Most single cuts on the way to a box. Each is a step of the SQL that finds a row's box, and a recursion here.
+# Single cuts on the way to a box. Each is a step of the SQL that finds a row's box, and a recursion here.
 _MOST_ON_WAY = 32
-# Steps of a sequence that fills a square, a cube and so on evenly (Roberts, "The unreasonable effectiveness of
-# quasirandom sequences", 2018): powers of these, one for each number of columns.
+# Steps, by the number of columns, of a sequence that fills a hypercube evenly (Roberts, "The unreasonable
+# effectiveness of quasirandom sequences", 2018).
 _STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1.16730397826141868426}
-# Rows of equal ranks are split by where they are read, which is effectively random. The size of such a part then varies
-# by the square root of its rows, and four standard deviations keep it within the limit.
-_DEVIATIONS = 4
-# Where the first of some parts begins.
+# The start of a single part.
 _FIRST = np.array([0])
-# The column of a cut between rows of equal ranks, by shares of them.
+# The column of a cut between rows of equal ranks, by shares of `SHARES` parts.
 SHARE = -1
-# A share is a whole number of these parts.
 SHARES = 1 << 20
 
 
 class Points(NamedTuple):
-    """Rows, or what stands for them, as ranks of each column: int64 (m, columns) each, and float64 (m,).
+    """Weighted points that stand for rows: ranks of each column, int64 (m, columns), and rows, float64 (m,).
 
-    A value that fills several parts of a column has the rank of the last one, and covers them all.
+    A value that fills several parts of a column has the rank of the last one, and covers all.
     """
 
     rank: IntArray
@@ -58,46 +53,48 @@ class Points(NamedTuple):
 
     @classmethod
     def of(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
-        """Return points of these values of each column, (m,), and the rows that each stands for, (m,) or one number."""
+        """Return the points of values of each column, (m,), that stand for ``rows`` each, (m,) or one number."""
         rank, lower = (np.column_stack(curve.ranks(columns, first=is_first)) for is_first in (False, True))
         return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))
 
     def take(self, places: slice | IntArray) -> Points:
-        """The points at these places."""
+        """Return some of the points."""
         return Points(self.rank[places], self.lower[places], self.upper[places], self.rows[places])
 
     def standing_for(self, rows: float) -> Points:
-        """The same points for so many rows in all."""
+        """Return the same points for this number of rows in all."""
         return self._replace(rows=self.rows * (rows / max(1.0, self.rows.sum())))
 
 
 def rows_of_one_value(limit: float) -> float:
-    """Return how many rows of a split value to put into a block that may hold ``limit``."""
-    half = _DEVIATIONS / 2
-    return max(min(1.0, limit), (math.sqrt(limit + half**2) - half) ** 2)
+    """Return how many rows of a split value to put into a block of at most ``limit``.
+
+    The split is effectively random, so a block stays below the limit by four standard deviations: square roots of rows.
+    """
+    return max(min(1.0, limit), (math.sqrt(limit + 4) - 2) ** 2)
 
 
 def join_points(parts: Sequence[Points]) -> Points:
-    """Return the points of several parts, at least one."""
+    """Concatenate points of at least one part."""
     return Points(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntArray, count: int) -> Points:
-    """Return points that lie evenly in boxes and stand for their rows.
+    """Return points that lie evenly in n boxes and stand for their rows.
 
     Args:
-        lower: Least ranks that each of n boxes covers, int64 (n, columns).
-        rank: Least ranks of a row, at least ``lower``, likewise.
-        upper: Greatest ranks, likewise.
+        lower: Least ranks that each box covers, int64 (n, columns).
+        rank: Least ranks of its rows, at least ``lower``, int64 (n, columns).
+        upper: Greatest ranks, int64 (n, columns).
         rows: Rows of each box, int64 (n,).
-        count: Points in each.
+        count: Points in each box.
     """
     step = _STEPS[lower.shape[1]]
     number = np.arange(len(lower) * count)[:, None]
     share = (0.5 + number * step ** np.arange(1, lower.shape[1] + 1)) % 1
     below, first, last = (np.repeat(ends, count, axis=0) for ends in (lower, rank, upper))
     at = first + (share * (last - first + 1)).astype(np.int64)
-    # A box of one value covers all parts that this fills.
+    # A box of one value covers all its parts.
     return Points(at, np.where(first == last, below, at), at, np.repeat(rows / count, count))
 
 
@@ -107,9 +104,9 @@ class BoxTree:
 
     Attributes:
         root: A node, or -1 - n for box n.
-        column: The column that each node cuts, int64 (nodes,); `SHARE` if it cuts equal ranks by shares of the rows.
-        cut: Rows of this rank, or share, and above go up: int64 (nodes,).
-        child: What lies below and above each cut, as `root`: int64 (nodes, 2).
+        column: The column that each node cuts, or `SHARE`: int64 (nodes,).
+        cut: The least rank, or share, above each cut: int64 (nodes,).
+        child: The trees below and above each cut, as `root`: int64 (nodes, 2).
         lower, upper: Ranks of each box, int64 (boxes, columns) each.
     """
 
@@ -125,9 +122,9 @@ class BoxTree:
         return len(self.lower)
 
     def box_of(self, rank: IntArray, share: IntArray) -> IntArray:
-        """The number of the box of each row, int64 (m,), given its ranks, (m, columns), and its share, (m,)."""
+        """The box of each row, int64 (m,), given its ranks, (m, columns), and its share, (m,)."""
         node = np.full(len(rank), self.root)
-        values = np.column_stack([rank, share])  # the share is the last column, which `SHARE` names too
+        values = np.column_stack([rank, share])  # `SHARE` is the last column
         while len(row := np.flatnonzero(node >= 0)):
             at = node[row]
             is_above = values[row, self.column[at]] >= self.cut[at]
@@ -136,7 +133,7 @@ class BoxTree:
 
     @property
     def height(self) -> int:
-        """Greatest number of cuts on the way to a box."""
+        """Greatest number of cuts to a box."""
         height = np.zeros(len(self.cut), np.int64)
         # Nodes follow their children.
         for node, child in enumerate(self.child.tolist()):
@@ -144,7 +141,7 @@ class BoxTree:
         return int(height[self.root]) if self.root >= 0 else 0
 
     def regions(self, parts: int) -> tuple[IntArray, IntArray]:
-        """Least and greatest ranks that lead to each box, where columns have so many parts: int64 (boxes, columns)."""
+        """Least and greatest ranks that lead to each box, int64 (boxes, columns), of columns with this many parts."""
         lower, upper = np.zeros_like(self.lower), np.full_like(self.upper, parts - 1)
         stack = [(self.root, lower[0].copy(), upper[0].copy())]
         while stack:
@@ -161,22 +158,22 @@ class BoxTree:
 
 
 def box_costs(lower: IntArray, upper: IntArray, parts: int) -> FloatArray:
-    """Shares of the rows that each of n boxes covers, added over the columns: float64 (n,)."""
+    """The share of the rows that each of n boxes covers, summed over the columns: float64 (n,)."""
     costs: FloatArray = (upper - lower + 1).sum(axis=1) / parts
     return costs
 
 
 def hulls(code: IntArray, lower: IntArray, upper: IntArray) -> tuple[IntArray, IntArray]:
-    """Least and greatest ranks of the boxes of each code, int64 (n,) from 0: int64 (codes, columns) each."""
+    """Least and greatest ranks of the boxes of each code: int64 (codes, columns) each."""
     order = np.argsort(code, kind="stable")
     starts = np.flatnonzero(np.diff(code[order], prepend=-1))
     return np.minimum.reduceat(lower[order], starts), np.maximum.reduceat(upper[order], starts)
 
 
 def tile_sides(blocks: FloatArray, widths: FloatArray) -> FloatArray:
-    """Side of the cubes by which so many blocks, (m,), tile boxes of these widths, (m, columns): float64 (m,).
+    """Side of the cubes by which blocks, (m,), tile boxes of these widths, (m, columns): float64 (m,).
 
-    A column that is narrower than the side is not cut.
+    A column narrower than the side is not cut.
     """
     ascending, columns = np.sort(widths, axis=1), widths.shape[1]
     result = np.full(len(widths), np.inf)
@@ -199,7 +196,7 @@ def cut_into_boxes(points: Points, block_rows: float, parts: int, per_block: flo
         points: m points, at least one.
         block_rows: Most rows in a box.
         parts: Parts of each column.
-        per_block: What one block more costs.
+        per_block: The cost of a further block.
     """
     cutter = _Cutter(points, block_rows, parts, per_block)
     root = cutter.node(np.arange(len(points.rows)), cutter.columns)
@@ -216,7 +213,7 @@ def cut_into_boxes(points: Points, block_rows: float, parts: int, per_block: flo
 
 
 class _Cuts(NamedTuple):
-    """A way to cut points: before these places, int64 (k,), in the order of a column."""
+    """A way to cut points, in the order of a column, before these places, int64 (k,)."""
 
     cost: float
     column: int
@@ -225,7 +222,7 @@ class _Cuts(NamedTuple):
 
 
 class _Cutter:
-    """Cuts points, whose positions are given as int64 (k,), and collects the nodes and boxes of their tree."""
+    """Cuts points, given by their positions, int64 (k,), and collects the nodes and boxes of the tree."""
 
     def __init__(self, points: Points, block_rows: float, parts: int, per_block: float) -> None:
         self._points, self._block_rows, self._parts, self._per_block = points, block_rows, parts, per_block
@@ -236,10 +233,7 @@ class _Cutter:
         self.boxes: list[tuple[IntArray, IntArray]] = []
 
     def node(self, member: IntArray, columns: tuple[int, ...], cuts_left: int = _MOST_ON_WAY) -> int:
-        """Cut points along all columns, or those that are left of a slab; return the root of their tree.
-
-        So many single cuts may be made on the way to a box.
-        """
+        """Cut points along the given columns, at first all of them; return the root of their tree."""
         rows, is_slab = float(self._points.rows[member].sum()), columns != self.columns
         fits = rows <= self._block_rows
         if fits and is_slab:
@@ -269,7 +263,7 @@ class _Cutter:
     def _slabs(
         self, column: int, columns: tuple[int, ...], order: IntArray, before: FloatArray
     ) -> Iterator[_Cuts]:
-        """Yield ways to cut points into slabs of about equal rows, given those before each point."""
+        """Yield ways to cut points into slabs of about equal rows, given the rows before each point."""
         others, total = tuple(other for other in columns if other != column), before[-1:]
         counts = np.ceil(self._blocks(total))
         if others:
@@ -312,19 +306,19 @@ class _Cutter:
         yield _Cuts(float(cost[best]), column, order, places[best : best + 1])
 
     def _blocks(self, rows: FloatArray) -> FloatArray:
-        """Number of blocks that rows, (k,), fill as a rule: float64 (k,)."""
+        """The expected number of blocks of rows, (k,): float64 (k,)."""
         full: FloatArray = rows / self._block_rows
         return np.where(full <= 1, 1.0, np.maximum(full / _FILL, np.ceil(full - 1e-9)))
 
     def _hulls(self, order: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-        """Ranks of the hulls of the points from each start to before the next: int64 (k, columns) each."""
+        """Ranks of the hulls of the points from each start to the next: int64 (k, columns) each."""
         lower = np.minimum.reduceat(self._points.lower[order], starts)
         return lower, np.maximum.reduceat(self._points.upper[order], starts)
 
     def _costs(
         self, lower: IntArray, upper: IntArray, rows: FloatArray, columns: tuple[int, ...]
     ) -> FloatArray:
-        """Cost of parts with these hulls, (k, columns), and rows, (k,), each tiled along some columns: float64 (k,)."""
+        """Costs of parts with these hulls, (k, columns), and rows, (k,), tiled along some columns: float64 (k,)."""
         widths, blocks = (upper - lower + 1) / self._parts, self._blocks(rows)
         if columns:
             cut, value = widths[:, columns], self._value_widths[list(columns)]
@@ -339,13 +333,13 @@ class _Cutter:
         return costs
 
     def _fan(self, cuts: _Cuts, columns: tuple[int, ...], cuts_left: int) -> int:
-        """Make nodes of cuts, which ascend, and of the parts between them; return the root."""
+        """Make nodes of ascending cuts and of the parts between them; return the root."""
         ranks = self._points.rank[cuts.member[cuts.places], cuts.column]
         roots = [self.node(part, columns, cuts_left) for part in np.split(cuts.member, cuts.places)]
         return self._joined(cuts.column, ranks.tolist(), roots)
 
     def _boxes(self, member: IntArray, count: int) -> int:
-        """Make a box of points, or several that share their rows; return the root."""
+        """Make a box of points, or several that share the rows; return the root."""
         (lower,), (upper,) = self._hulls(member, _FIRST)
         first = len(self.boxes)
         self.boxes += [(lower, upper)] * count
@@ -353,7 +347,7 @@ class _Cutter:
         return self._joined(SHARE, shares, [-1 - first - number for number in range(count)])
 
     def _joined(self, column: int, cuts: list[int], roots: list[int]) -> int:
-        """Join trees by the cuts between them in a tree of least height."""
+        """Join trees by the cuts between them into a balanced tree."""
         if not cuts:
             return roots[0]
         middle = len(cuts) // 2

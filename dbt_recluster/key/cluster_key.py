@@ -1,6 +1,6 @@
-"""The cluster key: ordered columns or monotonic expressions of one column each, as a sort order holds them.
+"""The cluster key: ordered columns or monotonic expressions of one column each.
 
-What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything runs.
+It is parsed without Spark, so that a mistake in ``cluster_by`` is an error before anything runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dbt_recluster.key.columns import (
 from dbt_recluster.key.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
-MOST_CURVE_COLUMNS = 4
 
 _CURVES = ("hilbert", "zorder")
 
@@ -36,9 +35,9 @@ class KeyField:
     """One item of a cluster key.
 
     Attributes:
-        column: The column's name; a field of a struct is written ``parent.child``.
-        transform: The function of it that the key has.
-        written: The text that it was read from, for errors.
+        column: The column, or the struct field ``parent.child``.
+        transform: The transform of the column.
+        written: The text that was parsed, for errors.
     """
 
     column: str
@@ -46,15 +45,15 @@ class KeyField:
     written: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Return the item as users write it, quoted where it has to be."""
+        """Return the item as users write it, quoted where needed."""
         return self.transform.text(".".join(quote_if_needed(part) for part in self.column.split(".")))
 
     def check(self, columns: Columns) -> KeyField:
-        """Return this item with its column spelled as the table does.
+        """Return the item with the column's case taken from the schema.
 
         Raises:
-            ClusterKeyError: There is no such column, it lies within a list or a map, or its type has no order or
-                cannot take the transform.
+            ClusterKeyError: There is no such column, it is inside a list or a map, or its type has no order or does not
+                fit the transform.
         """
         path = columns.find(self.column)
         spark_type = columns.types.get(path or "", "")
@@ -76,9 +75,9 @@ class ClusterKey:
     """The items of a cluster key, most significant first.
 
     Attributes:
-        fields: The columns of all items, leading ones before those of a curve.
-        curve: How many of the last fields lie on a Hilbert curve, which gives them equal weight: 0, or 2 to 4.
-        called: What the user called the curve.
+        fields: All columns, those of a curve last.
+        curve: How many of the last fields are on a Hilbert curve, with equal weight: 0, or 2 to 4.
+        called: The curve's name in ``cluster_by``.
     """
 
     fields: tuple[KeyField, ...]
@@ -94,51 +93,51 @@ class ClusterKey:
 
     @property
     def leading(self) -> tuple[KeyField, ...]:
-        """The fields that sort rows before a curve does: all of them if there is none."""
+        """The fields before the curve."""
         return self.fields[: len(self.fields) - self.curve]
 
     @property
     def on_curve(self) -> tuple[KeyField, ...]:
-        """The fields of the curve; none if there is none."""
+        """The fields of the curve."""
         return self.fields[len(self.fields) - self.curve :]
 
     @property
     def note(self) -> str | None:
-        """What to tell the user of the curve, or None."""
+        """A note for the user if the curve is not of the kind that was asked for, or None."""
         if not self.curve or self.called == "hilbert":
             return None
         return f"{self.called} is taken for hilbert, so the cluster key is {self}"
 
     def ddl(self) -> str:
-        """Return what a sort order can have of the key for ``ALTER TABLE ... WRITE ORDERED BY``; empty if nothing."""
+        """Return the leading fields for ``ALTER TABLE ... WRITE ORDERED BY``."""
         return ", ".join(field.transform.text(quote_path(field.column)) for field in self.leading)
 
     def description(self) -> str:
-        """Return the same as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        """Return the leading fields as the sort order in ``SHOW TBLPROPERTIES``."""
         return ", ".join(field.transform.description(field.column) for field in self.leading)
 
     def order_by(self, columns: Columns) -> str:
-        """Return an ``ORDER BY`` list that sorts rows by the leading fields (see :meth:`Transform.order_by`)."""
+        """Return the leading fields as an ``ORDER BY`` list (see :meth:`Transform.order_by`)."""
         return ", ".join(
             field.transform.order_by(quote_path(field.column), columns.types.get(field.column, ""))
             for field in self.leading
         )
 
     def missing_from(self, columns: Columns) -> list[str]:
-        """Return the top-level columns of the key that ``columns`` does not have."""
+        """Return the top-level columns of the key that are not in ``columns``."""
         return columns.missing([field.column.partition(".")[0] for field in self.fields])
 
     def check(self, columns: Columns) -> ClusterKey:
-        """Return the key with its columns spelled as the table does; see :meth:`KeyField.check`."""
+        """Return the key with the columns' case taken from the schema; see :meth:`KeyField.check`."""
         return _without_repeats(replace(self, fields=tuple(field.check(columns) for field in self.fields)))
 
 
 def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
-    """Read ``cluster_by``: a string (items separated by commas) or a list of strings.
+    """Parse ``cluster_by``: a string of items separated by commas, or a list of items.
 
     Raises:
-        ClusterKeyError: An item is empty, twice there, or not one of :data:`ALLOWED`; a curve is not the last item or
-            has not two to four columns; the type is neither.
+        ClusterKeyError: An item is empty, repeated, or not one of :data:`ALLOWED`; a curve is not the last item or has
+            not two to four columns; or the value is neither a string nor a list.
     """
     items = split_arguments(cluster_by) if isinstance(cluster_by, str) else cluster_by
     if not isinstance(items, Sequence) or not all(isinstance(item, str) for item in items):
@@ -150,7 +149,7 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
     if curve is None or curve.group(1).lower() not in _CURVES:
         return _without_repeats(ClusterKey(tuple(map(_parse_item, items))))
     inside = split_arguments(curve.group(2))
-    if not 2 <= len(inside) <= MOST_CURVE_COLUMNS:
+    if not 2 <= len(inside) <= 4:
         raise ClusterKeyError(
             f"cluster_by item {last.strip()}: a curve has two to four columns, not {len(inside)}"
         )
@@ -171,7 +170,7 @@ def _without_repeats(key: ClusterKey) -> ClusterKey:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split the arguments of a function; an empty text has none."""
+    """Split the arguments of a function."""
     return split_at_commas(text) if text.strip() else []
 
 
@@ -191,7 +190,7 @@ def _parse_item(item: str) -> KeyField:
 
 
 def _parse_call(function: str, inside: str) -> KeyField | None:
-    """Return the key field of ``function(inside)``, or None when it is not one that is allowed."""
+    """Parse ``function(inside)``; None if it is not supported."""
     cast = _CAST.fullmatch(inside.strip()) if function == "cast" else None
     arguments = cast.groups() if cast else [argument.strip() for argument in split_arguments(inside)]
     columns = [argument for argument in arguments if _COLUMN.fullmatch(argument)]
@@ -209,7 +208,7 @@ def _parse_call(function: str, inside: str) -> KeyField | None:
 def _unquote(column: str) -> str:
     parts = list(map(unquote, re.findall(_PART, column)))
     if any("." in part for part in parts):
-        # Iceberg and the properties that keep bounds name a nested field by dots, so this would name another.
+        # Iceberg and the table's properties would take it for a nested field.
         raise ClusterKeyError(
             f"cluster_by item {column}: a column with a dot in its name cannot be clustered by"
         )

@@ -1,4 +1,4 @@
-"""A table's columns: their types, the fields of their structs, and their names and values in SQL."""
+"""A table's columns and struct fields: their types, and their names and values in SQL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Columns:
 
     Attributes:
         names: Top-level columns, in order.
-        types: Spark's type of each column and of each struct field, by dotted path. Elements of lists and maps have
-            no path, and neither has a name that contains a dot: Iceberg would read it as another path.
+        types: Spark's type of each column and struct field, by dotted path. Elements of lists and maps have no path,
+            nor have names with a dot, which Iceberg would read as a path.
         case_sensitive: Whether ``k`` and ``K`` are two columns (``spark.sql.caseSensitive``).
     """
 
@@ -26,19 +26,17 @@ class Columns:
 
     @classmethod
     def parse(cls, types: Mapping[str, str], *, case_sensitive: bool = False) -> Columns:
-        """Read Spark's types as ``DESCRIBE`` prints them, such as ``struct<city:string,zip:int>``."""
-        paths: dict[str, str] = {}
-        for name, spark_type in types.items():
-            paths |= dict(_paths(name, spark_type))
+        """Parse Spark's types as ``DESCRIBE`` prints them, such as ``struct<city:string,zip:int>``."""
+        paths = dict(pair for name, spark_type in types.items() for pair in _paths(name, spark_type))
         return cls(tuple(types), paths, case_sensitive)
 
     def find(self, path: str) -> str | None:
-        """Return ``path`` as the table spells it, or None if it names no column or more than one."""
+        """Return ``path`` as the table spells it, or None if it is unknown or ambiguous."""
         matches = self._matches(path, self.types)
         return matches[0] if len(matches) == 1 else None
 
     def why_not(self, path: str) -> str:
-        """Return why :meth:`find` finds nothing, as the end of a sentence."""
+        """Return the reason why :meth:`find` returns None."""
         if len(matches := self._matches(path, self.types)) > 1:
             return f"{path!r} is ambiguous: it may be {' or '.join(matches)}; set spark.sql.caseSensitive"
         if self._matches(path, [name for name in self.names if "." in name]):
@@ -60,7 +58,7 @@ class Columns:
         return f"there is no column {path!r}; the columns are {', '.join(self.names)}"
 
     def lacks(self, path: str) -> bool:
-        """Whether a path leads to no column, or to a field that its struct does not have."""
+        """Whether there is no such column or struct field."""
         above = [name for name in (*self.types, *self.names) if f"{path}.".startswith(f"{name}.")]
         nearest = max(above, key=len, default=None)
         kind = self.types.get(nearest or "", "")
@@ -68,7 +66,7 @@ class Columns:
         return nearest is None or (nearest != path and is_listed)
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that no top-level column has."""
+        """Return the names without a top-level column."""
         return [name for name in names if not self._matches(name, self.names)]
 
     def _matches(self, path: str, among: Iterable[str]) -> list[str]:
@@ -78,29 +76,29 @@ class Columns:
 
 
 def base_type(spark_type: str) -> str:
-    """Return a Spark type without its parameters: ``decimal`` for ``decimal(10,2)``."""
+    """Return a Spark type without parameters: ``decimal`` for ``decimal(10,2)``."""
     return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip().lower()
 
 
 def decimal_precision(decimal_type: str) -> int:
-    """Return the digits of a Spark type such as ``decimal(10,2)``."""
+    """Return the precision of a Spark type such as ``decimal(10,2)``."""
     digits = re.search(r"\d+", decimal_type)
     return int(digits.group()) if digits else 10
 
 
 def decimal_scale(decimal_type: str) -> int:
-    """Return the digits after the point of a Spark type such as ``decimal(10,2)``."""
+    """Return the scale of a Spark type such as ``decimal(10,2)``."""
     _, comma, scale = decimal_type.rstrip(") ").partition(",")
     return int(scale) if comma else 0
 
 
 def quote(name: str) -> str:
-    """Return one name in backquotes, whatever its characters."""
+    """Return one name in backquotes."""
     return f"`{name.replace('`', '``')}`"
 
 
 def unquote(name: str) -> str:
-    """Return the name that Spark may have quoted because of its characters."""
+    """Return a name without backquotes."""
     quoted = len(name) > 1 and name.startswith("`") and name.endswith("`")
     return name[1:-1].replace("``", "`") if quoted else name
 
@@ -111,15 +109,12 @@ def quote_path(column: str) -> str:
 
 
 def quote_if_needed(name: str) -> str:
-    """Return one name as people write it: in backquotes only if it would not be read as a name."""
+    """Return one name, in backquotes only if it needs them."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
 def sql_literal(value: Any, spark_type: str | None = None) -> str:
-    """Return a Python value as people write it in SQL, a number with its Spark type if that is given.
-
-    A time without a zone is in UTC unless the type is ``timestamp_ntz``.
-    """
+    """Return a Python value as SQL, numbers with their Spark type if it is given, times as UTC or ``timestamp_ntz``."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -137,7 +132,7 @@ def sql_literal(value: Any, spark_type: str | None = None) -> str:
 
 
 def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and type of a column and of the struct fields in it."""
+    """Yield the path and type of a column and of its struct fields."""
     if "." in name:
         return
     yield name, spark_type
@@ -147,14 +142,14 @@ def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
 
 
 def _struct_fields(spark_type: str) -> list[tuple[str, str]]:
-    """Return the fields of a struct type; Spark cuts the text of a very wide one and says ``... 9 more fields``."""
+    """Return the fields of a struct type; Spark truncates a very wide one to ``... 9 more fields``."""
     inside = spark_type.strip()[len("struct") :].strip()[1:-1]
     pairs = (part.partition(":") for part in split_at_commas(inside, brackets="<>()", quotes=""))
     return [(name.strip().strip("`"), field_type.strip()) for name, colon, field_type in pairs if colon]
 
 
 def split_at_commas(text: str, *, brackets: str = "()", quotes: str = "'\"`") -> list[str]:
-    """Split a text at the commas outside brackets, given as pairs, and outside quotes."""
+    """Split a text at the commas outside of brackets, given in pairs, and quotes."""
     parts, start, depth, quote = [], 0, 0, ""
     for position, character in enumerate(text):
         if quote:

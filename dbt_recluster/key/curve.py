@@ -1,8 +1,7 @@
-"""A Hilbert curve over the columns of a key: over ranks, so that skew and types do not matter.
+"""A Hilbert curve over the ranks of a key's columns, so that skew and types do not matter.
 
-The curve visits every cell of a grid in one to four dimensions once, each next to the one before. It is walked down
-from the whole grid: a cell of one level holds 2**dimensions cells of the next, and a state says in which order the
-curve visits them. So the cells of a coarser grid are ranges of the curve, and a box needs no list of its cells.
+A cell of one level of the grid has 2**dimensions cells of the next, which the curve visits in the order of a state. So
+the cells of a coarser grid are ranges of the curve, and a box needs no list of its cells.
 
 Source: Hamilton, "Compact Hilbert Indices", 2006 (technical report CS-2006-07, Dalhousie University).
 """
@@ -24,9 +23,8 @@ import pyarrow.compute as pc
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.floating[Any]]
 
-# 2**10 parts of each column: 2**8 open as few blocks of 1,024, 2**6 a fifth more (docs/design/curves.md).
+# 2**10 parts of each column: of 1,024 blocks, 2**8 open as few, 2**6 a fifth more (docs/design/curves.md).
 BITS = 10
-_MOST_DIMENSIONS = 4
 # Places are int64, and planning doubles them.
 _MOST_BITS = 62
 
@@ -36,28 +34,26 @@ class Curve:
     """A Hilbert curve over equal shares of each column.
 
     Attributes:
-        boundaries: For each column, ascending values without NULL and NaN, (2**bits - 1,). A value's rank is the number
-            of boundaries that are not above it, so values outside go to the end parts.
-        bits: The columns have 2**bits parts each.
+        boundaries: Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the
+            number of boundaries that are not above it.
+        bits: Each column has 2**bits parts.
     """
 
     boundaries: tuple[pa.Array, ...]
     bits: int = BITS
 
     @classmethod
-    def of(
-        cls, columns: Sequence[pa.Array], weights: Sequence[FloatArray] | None = None, bits: int = BITS
-    ) -> Curve:
+    def of(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
         """Cut columns into equal shares of rows.
 
         Args:
-            columns: Values of each column. NULL and NaN lie beyond all boundaries and cut nothing; a column without
-                other values is cut anywhere.
-            weights: The rows that each value stands for, float (n,) for each column; None is one.
+            columns: Values of each column, (n,). NULL and NaN cut nothing; a column without other values is cut
+                anywhere.
+            weights: Rows of each value, float (n,); None is one.
             bits: Each column has 2**bits parts.
         """
         boundaries = []
-        for number, column in enumerate(columns):
+        for column in columns:
             valid = np.asarray(column.is_valid())
             if pa.types.is_floating(column.type):
                 valid &= ~np.isnan(column.to_numpy(zero_copy_only=False))
@@ -66,7 +62,7 @@ class Curve:
                 boundaries.append(_anywhere(column.type, (1 << bits) - 1))
                 continue
             order = place[np.asarray(pc.sort_indices(column.take(pa.array(place))))]
-            weight = np.ones(len(order)) if weights is None else weights[number][order]
+            weight = np.ones(len(order)) if weights is None else weights[order]
             total = np.cumsum(weight)
             share = np.arange(1, 1 << bits) / (1 << bits) * total[-1]
             cut = np.minimum(np.searchsorted(total, share, side="right"), len(order) - 1)
@@ -79,9 +75,9 @@ class Curve:
         return 1 << self.bits
 
     def ranks(self, columns: Sequence[pa.Array], *, first: bool = False) -> list[IntArray]:
-        """The part that each value lies in, int64 (n,) for each column; NULL is in the first one, NaN in the last.
+        """The part of each value, int64 (n,) for each column: of NULL the first, of NaN the last.
 
-        A value that fills several parts lies in the last of them, or with ``first`` in the first.
+        A value that fills several parts is in the last of them, or with ``first`` in the first.
         """
         return [_ranks(ends, values, first) for ends, values in zip(self.boundaries, columns, strict=True)]
 
@@ -110,11 +106,11 @@ def _ranks(boundaries: pa.Array, values: pa.Array, first: bool) -> IntArray:
 def _bisect(
     ends: pa.Array, values: pa.Array, is_before: Callable[[pa.Array, pa.Array], pa.Array]
 ) -> IntArray:
-    """Number of ends, ascending, that come before each value: int64 (n,), any number for NULL."""
+    """Number of ascending ends before each value: int64 (n,), any number for NULL."""
     rank = np.zeros(len(values), np.int64)
     step = 1 << (len(ends).bit_length() - 1)
     while step:
-        # Comparing all values at once is two to three times as fast as sorting them.
+        # Two to three times as fast as sorting the values.
         place = rank + step
         end = ends.take(pa.array(np.minimum(place, len(ends)) - 1))
         is_past = np.asarray(pc.fill_null(is_before(end, values), False))
@@ -124,7 +120,7 @@ def _bisect(
 
 
 def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic] | None:
-    """Values as NumPy sorts them, 0 for NULL; None if their type is not one of numbers."""
+    """Values as numbers in the same order, 0 for NULL; None if their type has no such numbers."""
     kind = values.type
     if pa.types.is_date32(kind):
         values = values.cast(pa.int32())
@@ -139,10 +135,9 @@ def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic] | None:
 
 @dataclass(frozen=True, eq=False)
 class CurveStates:
-    """How the curve visits the 2**d parts of a cell, in each of its states.
+    """The order of the 2**d parts of a cell in each state of the curve.
 
-    A part is a number with one bit for each dimension, set in the upper half; the first dimension is bit 0. The whole
-    grid is in state 0.
+    Bit n of a part is set in the upper half of dimension n. The whole grid is in state 0.
     """
 
     place: IntArray  # when a part is visited, int64 (states, 2**d)
@@ -151,7 +146,7 @@ class CurveStates:
     last: IntArray  # the last one, likewise
 
     def step(self, state: IntArray, part: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:
-        """Enter these parts of n cells in these states, int64 (n,) each: the states there, and the longer places."""
+        """Enter parts of n cells, int64 (n,) each; return the states there and the places with one level more."""
         dimensions = self.place.shape[1].bit_length() - 1
         # Lookups in flat tables take a third of the time.
         key = state << dimensions
@@ -162,14 +157,11 @@ class CurveStates:
 
 
 def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
-    """The place on the curve of each of n cells: int64 (n,), from 0 to below 2**(dimensions * bits).
+    """The places on the curve of n cells: int64 (n,), from 0 to below 2**(dimensions * bits).
 
     Args:
-        coordinates: For each dimension, int64 (n,), from 0 to below 2**bits.
-        bits: Bits of each coordinate. They may be at most 62 in all dimensions together.
-
-    Raises:
-        ValueError: There are too many bits, or not one to four dimensions.
+        coordinates: For each of one to four dimensions, int64 (n,), from 0 to below 2**bits.
+        bits: Bits of each coordinate, at most 62 in all dimensions together.
     """
     states = _states(len(coordinates), bits)
     place = np.zeros(len(coordinates[0]), np.int64)
@@ -182,21 +174,16 @@ def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
 def hilbert_range(
     lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int
 ) -> tuple[IntArray, IntArray]:
-    """The least and the greatest place on the curve of the cells in each of n closed boxes: int64 (n,) each.
-
-    ``lower`` and ``upper`` are the coordinates of their corners, as in `hilbert_index`.
-    """
+    """The least and greatest places on the curve of n closed boxes, given by their corners: int64 (n,) each."""
     states = _states(len(lower), bits)
-    return (
-        _extreme(lower, upper, bits, states, states.first),
-        _extreme(lower, upper, bits, states, states.last),
-    )
+    least, greatest = (_extreme(lower, upper, bits, states, choice) for choice in (states.first, states.last))
+    return least, greatest
 
 
 def _extreme(
     lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int, states: CurveStates, choice: IntArray
 ) -> IntArray:
-    """The place of the cell of each box that `choice`, `CurveStates.first` or `last`, leads to: int64 (n,)."""
+    """The place of the cell of each box to which ``choice``, `first` or `last` of the states, leads: int64 (n,)."""
     lower, upper = [column.copy() for column in lower], [column.copy() for column in upper]
     place = np.zeros(len(lower[0]), np.int64)
     state = np.zeros_like(place)
@@ -204,7 +191,7 @@ def _extreme(
         low, high = _parts(lower, level), _parts(upper, level)
         part = choice.ravel()[((state << len(lower) | low) << len(lower)) | high]
         state, place = states.step(state, part, place)
-        # Within the chosen part, the box goes on to the border that it crosses.
+        # Within the chosen part, the box ends at the border that it crosses.
         for dimension in range(len(lower)):
             crossed = ((low ^ high) >> dimension) & 1
             is_upper = (part >> dimension) & 1
@@ -214,7 +201,7 @@ def _extreme(
 
 
 def _parts(coordinates: Sequence[IntArray], level: int) -> IntArray:
-    """The part that each of n cells lies in at this level: int64 (n,)."""
+    """The parts of n cells at this level: int64 (n,)."""
     part = (coordinates[0] >> level) & 1
     for dimension, column in enumerate(coordinates[1:], 1):
         part |= ((column >> level) & 1) << dimension
@@ -222,8 +209,8 @@ def _parts(coordinates: Sequence[IntArray], level: int) -> IntArray:
 
 
 def _states(dimensions: int, bits: int) -> CurveStates:
-    if not 1 <= dimensions <= _MOST_DIMENSIONS:
-        raise ValueError(f"a curve has one to {_MOST_DIMENSIONS} dimensions, not {dimensions}")
+    if not 1 <= dimensions <= 4:
+        raise ValueError(f"a curve has one to 4 dimensions, not {dimensions}")
     if bits < 1 or dimensions * bits > _MOST_BITS:
         raise ValueError(f"{dimensions} dimensions of {bits} bits: there must be 1 to {_MOST_BITS} in all")
     return curve_states(dimensions)
@@ -233,8 +220,7 @@ def _states(dimensions: int, bits: int) -> CurveStates:
 def curve_states(dimensions: int) -> CurveStates:
     """The states of the curve: 1, 4, 12 or 32 of them in one to four dimensions."""
     parts = range(1 << dimensions)
-    # A state is the part where the curve enters a cell, and the dimension in which it goes on. It visits the parts in
-    # the order of a Gray code.
+    # A state is (entry corner, axis), as in Hamilton; the order is a Gray code.
     states = [(0, 0)]
     places, following = [], []
     for entry, direction in states:  # grows in the loop
@@ -255,7 +241,7 @@ def curve_states(dimensions: int) -> CurveStates:
 
 
 def _state_after(entry: int, direction: int, visit: int, dimensions: int) -> tuple[int, int]:
-    """The state within the part that a cell's curve visits at this turn."""
+    """The state within the part that the curve visits at this turn."""
     before = max(visit - 1, 0)
     even, odd = before & ~1, before | (visit & 1)
     trailing_ones = (odd ^ (odd + 1)).bit_length() - 1

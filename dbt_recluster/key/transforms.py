@@ -1,7 +1,7 @@
-"""The transforms of a cluster key's items: one class each, which alone knows how it is written, sorted and bounded.
+"""The transforms of a cluster key's items: one class each, which alone knows its names, SQL, values and bounds.
 
-Their values are those of Iceberg's specification: whole hours, days, weeks, months or years since 1970 (UTC), and
-truncated numbers and texts. NULL stays NULL.
+The values are those of Iceberg's specification: whole hours, days, months or years since 1970 (UTC), and truncated
+numbers and texts. NULL stays NULL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dbt_recluster.key.columns import base_type, decimal_scale
 INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
 TIMES = ("timestamp", "timestamp_ntz")
 TEXTS = ("string", "varchar", "char")
-# Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
+# Without Iceberg's uuid, for which Spark has no type.
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
 EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
@@ -31,26 +31,25 @@ _MOST_SPANS = 2**33
 
 
 class FunctionCall(NamedTuple):
-    """A function of a column, as users write it: all in lower case but the column, and without quotes."""
+    """A function of a column as users write it, without quotes, and in lower case except for the column."""
 
     function: str
     column: str
     others: Sequence[str]
 
     def __str__(self) -> str:
-        """Return how an error names it."""
+        """Return the item for errors."""
         return f"cluster_by item {self.function}({self.column})"
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A monotonic function of one column. This one is a column itself.
+    """A monotonic transform of one column; the base class is the identity.
 
     Attributes:
-        name: Iceberg's name, which is also that of the method of its ``Expressions``; a name of our own where Iceberg
-            has none.
-        written: Examples of how users write it, for errors.
-        types: The types that it takes.
+        name: Iceberg's name, also of the method of its ``Expressions``.
+        written: Examples for errors.
+        types: Spark's types that it takes.
     """
 
     name: ClassVar[str] = "identity"
@@ -59,78 +58,74 @@ class Transform:
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
-        """Return the transform that a call stands for, or None if it is not one of this class."""
+        """Return the transform of a call, or None if it is of another class."""
         return None
 
     @classmethod
     def from_iceberg(cls, text: str) -> Transform | None:
-        """Return the transform that Iceberg prints as ``text``, or None if it is not one of this class."""
+        """Return the transform with Iceberg's name ``text``, or None if it is of another class."""
         return cls() if text == cls.name else None
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """What Iceberg's ``Expressions`` take besides the column."""
+        """The further arguments of Iceberg's ``Expressions``."""
         return ()
 
     def text(self, column: str) -> str:
-        """Return the item as users write it, which is also the DDL if ``column`` is quoted."""
+        """Return the item as users write it, and as DDL if ``column`` is quoted."""
         return column
 
     def description(self, column: str) -> str:
-        """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        """Return the item as in the sort order of ``SHOW TBLPROPERTIES``."""
         return f"{self.text(column)} ASC NULLS FIRST"
 
     def order_by(self, column: str, spark_type: str) -> str:
-        """Return Spark SQL that orders rows as this transform does.
+        """Return Spark SQL that orders rows like the transform.
 
-        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order differs, if at
-        all, within the hours around midnight, which costs a little overlap and nothing else.
+        Spans are in the session's time zone, and in UTC in Iceberg, which costs a little overlap around midnight.
         """
         return column
 
     def sql(self, column: str, functions: str) -> str:
-        """Return Spark SQL for the exact value, by the catalog that has Iceberg's functions."""
+        """Return Spark SQL for the exact value, given the catalog of Iceberg's functions."""
         return column if self == Transform() else f"{functions}.{self.text(column)}"
 
     def values(self, values: pa.Array) -> pa.Array:
-        """Return the values of the transform for values of a column, of the same shape."""
+        """Return the transform of a column's values."""
         kind = values.type
         is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
         return values.cast(pa.int64()) if is_time else values
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
-        """Return what Spark returns for :meth:`sql` as :meth:`values` has it, of the same shape."""
+        """Convert Spark's results of :meth:`sql` to those of :meth:`values`."""
         return self.values(results)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
-        """Return the least value of the column whose transform is ``value``, as Python and Iceberg have it.
+        """Return the least value of the column whose transform is ``value``, neither NULL nor NaN.
 
-        Args:
-            value: A value of the transform, neither NULL nor NaN.
-            of_date: Whether the column is a date. Dates are days, times microseconds since 1970.
+        Times are microseconds since 1970, or days ``of_date`` columns.
         """
         if pa.types.is_temporal(value.type):
             return int(value.cast(pa.int32() if of_date else pa.int64()).as_py())
         return value.as_py()
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        """Return the value after ``value``, or None if it is unknown."""
+        """Return the next value, or None if it is unknown."""
         return None
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
-        """Return a value for people, or None if Spark prints it as a value of the column."""
+        """Return a value for people, or None to print it as a value of the column."""
         return None
 
 
 class Span(Transform):
-    """A span of time, as the number of such spans since 1970.
+    """A unit of time, as the number of units since 1970.
 
     Attributes:
         unit: The unit of ``date_trunc``.
-        units: Its other names there.
-        parts: Spark SQL that orders rows by the unit, with ``{}`` for the column. Unlike ``date_trunc``, it never
-            overflows.
-        numpy_type: NumPy's type of the unit; of days for spans that NumPy does not know.
+        units: Other names of it.
+        parts: Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
+        numpy_type: NumPy's type of the unit.
     """
 
     types: ClassVar[Sequence[str]] = ("date", *TIMES)
@@ -144,7 +139,6 @@ class Span(Transform):
         if call.function in ("date_trunc", "trunc"):
             return cls() if len(call.others) == 1 and call.others[0] in (cls.unit, *cls.units) else None
         if call.function == cls.unit and not call.others:
-            # Spark's function of this name returns a part of the time, such as the hour of the day.
             raise ClusterKeyError(
                 f"{call} is a part of the time that starts over, not an order of rows; write {cls.unit}s({call.column})"
             )
@@ -158,22 +152,18 @@ class Span(Transform):
 
     def values(self, values: pa.Array) -> pa.Array:
         numbers = _numbers(values)
-        # Seconds, since NumPy takes the first microsecond for no time.
-        days_or_seconds = (
-            numbers.astype("datetime64[D]")
-            if pa.types.is_date32(values.type)
-            else (numbers // 1_000_000).astype("datetime64[s]")
-        )
-        return _like(days_or_seconds.astype(self.numpy_type).astype("int64"), values)
+        is_date = pa.types.is_date32(values.type)
+        # To NumPy the first microsecond is no time.
+        times = numbers.astype("datetime64[D]") if is_date else (numbers // 10**6).astype("datetime64[s]")
+        return _like(times.astype(self.numpy_type).astype("int64"), values)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
         return _like(_numbers(results), results)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
-        start = np.array(_number(value), self.numpy_type)
-        if of_date:
-            return int(start.astype("datetime64[D]").astype("int64"))
-        return int(start.astype("datetime64[s]").astype("int64")) * 1_000_000
+        unit, factor = ("D", 1) if of_date else ("s", 10**6)
+        start = np.array(_number(value), self.numpy_type).astype(f"datetime64[{unit}]")
+        return int(start.astype("int64")) * factor
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
         return pa.scalar(_number(value) + 1, pa.int64())
@@ -194,7 +184,7 @@ class Hour(Span):
     numpy_type = "datetime64[h]"
 
     def sql(self, column: str, functions: str) -> str:
-        # Iceberg's function returns an int, and wraps around beyond the year 246,953 and before -243,014.
+        # Iceberg's function returns an int, which overflows after the year 246,953 and before -243,014.
         hours, year = super().sql(column, functions), f"year({column})"
         return (
             f"{hours} + case when {year} > 200000 and {hours} < 0 then {1 << 32} "
@@ -220,7 +210,7 @@ class Day(Span):
 
 
 class Week(Span):
-    """Weeks, which are no key: Iceberg has no such transform, and rows in the order of days are in that of weeks."""
+    """Weeks, which raise an error: Iceberg has no such transform."""
 
     written = ()
     unit = "week"
@@ -258,16 +248,13 @@ class Year(Span):
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
-        # The year is no part that starts over.
+        # Unlike an hour, a year does not start over.
         return cls() if call.function == "year" and not call.others else super().parse(call)
 
 
 @dataclass(frozen=True)
 class Truncate(Transform):
-    """The beginning of a text, or the greatest multiple of a width that is not above a number.
-
-    A width is characters of a text or bytes; of a decimal it is in units of its last digit.
-    """
+    """The start of a text or of bytes, or a number rounded down to a multiple of the width, in its last digit."""
 
     name = "truncate"
     written = ("truncate(n, c)", "substr(c, 1, n)", "left(c, n)")
@@ -302,7 +289,7 @@ class Truncate(Transform):
 
     def order_by(self, column: str, spark_type: str) -> str:
         if base_type(spark_type) == "decimal":
-            # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
+            # The width is unscaled: 50 is 0.50 in a decimal(10, 2).
             width = Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT)
             return f"try_subtract({column}, pmod({column}, {width:f}))"
         if base_type(spark_type) in INTEGERS:
@@ -310,7 +297,7 @@ class Truncate(Transform):
         return f"substr({column}, 1, {self.width})"
 
     def sql(self, column: str, functions: str) -> str:
-        # Java's numbers wrap around below the least one. Such a value stays itself.
+        # A value that Java's numbers would overflow stays itself.
         truncated = super().sql(column, functions)
         return f"least({truncated}, {column})"
 
@@ -321,16 +308,16 @@ class Truncate(Transform):
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return pc.binary_slice(values, 0, self.width)
         if pa.types.is_decimal(kind):
-            # Python integers, because an unscaled decimal may have 38 digits. Spark turns longer ones into NULL.
-            unscaled = [None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist()]
-            truncated = [None if v is None else v - v % self.width for v in unscaled]
+            # Python integers, for up to 38 digits. Spark turns longer decimals into NULL.
+            unscaled = (None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist())
+            truncated = (None if v is None else v - v % self.width for v in unscaled)
             texts = [None if v is None or v <= -(10**kind.precision) else str(v) for v in truncated]
             return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
         numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
         return _like(np.minimum(numbers - numbers % self.width, numbers), values)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
-        # Text that is not UTF-8 cannot be cut off here; Spark has done so.
+        # Spark has truncated them; Arrow cannot truncate text that is not UTF-8.
         is_text = pa.types.is_string(results.type) or pa.types.is_binary(results.type)
         return results if is_text else self.values(results)
 
@@ -345,31 +332,28 @@ class Truncate(Transform):
         return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type), EXACT))
 
 
-# In the order in which errors list them.
+# In the order of error messages.
 TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Week, Month, Year, Truncate)
 
 
 def transform_of_iceberg(text: str) -> Transform | None:
-    """Return the transform that Iceberg prints as ``text``, or None if a cluster key has no such transform."""
+    """Return the transform with Iceberg's name ``text``, or None if no cluster key has it."""
     return next(filter(None, (kind.from_iceberg(text) for kind in TRANSFORMS)), None)
 
 
 def _numbers(values: pa.Array) -> Any:
-    """Return dates as days and times as microseconds since 1970, and NULL as 0: int64 of shape (n,)."""
+    """Return dates as days, times as microseconds since 1970, and NULL as 0: int64 (n,)."""
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 def _like(numbers: Any, values: pa.Array) -> pa.Array:
-    """Return numbers as int64, NULL where ``values`` are."""
+    """Return numbers as int64 with the NULLs of ``values``."""
     return pa.array(numbers, type=pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _number(value: pa.Scalar) -> int:
-    """Return a number of spans, which Iceberg's functions return as a date or an int.
-
-    One beyond all moments, which a boundary may be, becomes one that NumPy can still count in seconds.
-    """
+    """Return a number of units, a date or an int, limited to those that NumPy can count in seconds."""
     number = int((value.cast(pa.int32()) if pa.types.is_date32(value.type) else value).as_py())
     return min(max(number, -_MOST_SPANS), _MOST_SPANS)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from dbt_recluster.advice.prices import parse_prices
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
-from dbt_recluster.clustering.prices import parse_prices
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_branch, parse_moment, parse_predicate, parser

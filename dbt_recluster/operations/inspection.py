@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel
+from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
+from dbt_recluster.advice.overview import VERDICTS, Overview, table_overview, totals, totals_by
+from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals, totals_by
-from dbt_recluster.clustering.report_data import ReportData, report_data
-from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
@@ -293,7 +293,7 @@ def import_reads(call: Call) -> ImportedReads:
     """
     event_log, since, logged_as = (call.arguments[name] for name in ("event_log", "since", "logged_as"))
     if event_log is not None:
-        return call.opened.reads.import_event_logs(event_log, since, logged_as)
+        return import_event_logs(call.opened, event_log, since, logged_as)
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
     if not call.queries:
@@ -303,7 +303,7 @@ def import_reads(call: Call) -> ImportedReads:
             f"{call.target.relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs "
             "with event_log"
         )
-    return call.opened.reads.record_queries(call.queries)
+    return record_queries(call.opened, call.queries)
 
 
 @operation(lambda values, _: operation_text.forgotten(values), needs_choice=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from dbt_recluster.advice.cost_model import CostModel
-from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.advice.cost_model import CostModel, recluster_table
+from dbt_recluster.advice.imported_reads import has_recorded, record_queries
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.values import parse_end, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -32,8 +32,8 @@ def _record_reads(call: Call) -> list[str]:
     if call.target.options is None or not call.target.options.records_reads or not call.queries:
         return []
     try:
-        if not call.table.reads.has_recorded(call.queries):
-            call.table.reads.record_queries(call.queries)
+        if not has_recorded(call.table, call.queries):
+            record_queries(call.table, call.queries)
     except Exception as e:  # the recluster follows the reads that were recorded before
         return [f"the project's reads were not recorded: {call.context.explain(e)}"]
     return []
@@ -74,7 +74,7 @@ def _gain_first(calls: list[Call]) -> list[Call]:
 def _gain_per_byte(call: Call) -> float:
     try:
         options = call.options()
-        return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
+        return CostModel.of(call.table, options).recluster(call.table.predicate(options.where)).gain_per_byte
     except ReclusterError:
         return 0.0  # its own run raises it again
 
@@ -118,7 +118,7 @@ def recluster(call: Call) -> ReclusterResult:
             warnings = [] if options.dry_run or not is_of_main else _record_reads(call)
             records = model is not None and is_of_main and call.context.records_options
             changes = model.recorded(recorded) if model and records else {}
-            result = Recluster(call.table, replace(options, max_bytes=max_bytes), changes).run()
+            result = recluster_table(call.table, replace(options, max_bytes=max_bytes), changes)
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
             raise

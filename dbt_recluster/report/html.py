@@ -24,8 +24,8 @@ from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
 if TYPE_CHECKING:
     from dbt_recluster.advice.cost_model import Balance
-    from dbt_recluster.clustering.overview import Overview
-    from dbt_recluster.clustering.report_data import Layout, ReportData
+    from dbt_recluster.advice.overview import Overview
+    from dbt_recluster.advice.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _LAST_COMMITS = 30

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.clustering.overview import VERDICTS, Overview
+from dbt_recluster.advice.overview import VERDICTS, Overview
 from dbt_recluster.exceptions import OptionError
 
 # A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot

@@ -13,7 +13,7 @@ from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.prices import PriceList
+    from dbt_recluster.advice.prices import PriceList
     from dbt_recluster.clustering.result import ReclusterResult
 
 # Commands that resume a suspended table.

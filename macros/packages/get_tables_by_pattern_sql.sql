@@ -1,7 +1,7 @@
 {#-
   For dbt_utils.get_tables_by_pattern_sql, whose own version queries an information_schema: the same rows, written out.
 
-  dbt finds it once the project's `dispatch` searches dbt for the macros of dbt_utils (docs/guide.md).
+  dbt finds it once the project's `dispatch` searches dbt for the macros of dbt_utils (docs/guides/dbt-features.md).
 -#}
 {% macro recluster__get_tables_by_pattern_sql(schema_pattern, table_pattern, exclude='', database=none) %}
   {%- set relations = recluster__get_relations_by_pattern(schema_pattern, table_pattern, exclude, database) -%}

@@ -11,6 +11,7 @@ from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_js
 
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.iceberg.table_properties import SUSPENDED
 from dbt_recluster.maintenance import (
     clustering_depth,
     import_reads,
@@ -18,7 +19,6 @@ from dbt_recluster.maintenance import (
     resume_recluster,
     suspend_recluster,
 )
-from dbt_recluster.table_properties import SUSPENDED
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
 

@@ -1,4 +1,4 @@
-"""Features of dbt beside a cluster key: the rows of docs/what-works.md that no other test holds."""
+"""Features of dbt beside a cluster key: the rows of docs/guides/dbt-features.md that no other test holds."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster import table_properties
-from dbt_recluster.advice.cost_model import CostModel, auto_depth
+from dbt_recluster.advice.cost_model import CostModel, auto_depth, recluster_table
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_report_data,
@@ -74,9 +73,8 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
     record(recorded(12, "2026-01-01", "2999-01-01T00:00:00+00:00"))
     keyed.refresh()
     assert auto_depth(keyed).depth == 12
-    assert (
-        not Recluster(keyed, ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))).run().rounds
-    )
+    options = ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))
+    assert not recluster_table(keyed, options).rounds
     old = "2020-01-01T00:00:00"
     for text in (
         recorded(12, old, old),

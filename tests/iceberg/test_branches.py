@@ -10,9 +10,9 @@ from tables import Meanwhile, append, checksum, forget_checkpoints, make_table, 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT
 from dbt_recluster.job.command_line import main as command
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
-from dbt_recluster.table_properties import CHANGES, CHECKPOINT
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
 

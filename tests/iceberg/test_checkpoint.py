@@ -13,13 +13,14 @@ import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, checksum, forget_checkpoints
 
-from dbt_recluster.clustering import planned_round as module
-from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint
+from dbt_recluster.clustering import rounds as module
+from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata import changed_partitions as changed_partitions_module
 from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.planner import plan
 
@@ -73,7 +74,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     first = build(spark, table)
     assert (first.blocks_in, first.depth_before) == (6, 2)
     planned, *committed = (snapshot.id for snapshot in IcebergTable.load(spark, table).snapshots()[-2:])
-    recorded = json.loads(IcebergTable.load(spark, table).properties[PROPERTY])
+    recorded = json.loads(IcebergTable.load(spark, table).properties[CHECKPOINT])
     assert (recorded["planned"], recorded["committed"]) == (planned, committed)
     assert recorded["partitions"] == [[0, {"1000": partition}] for partition in range(3)]
     settle(spark, table)
@@ -107,15 +108,15 @@ def test_the_property_of_earlier_versions_is_a_checkpoint(spark: Any, schema: st
     for _ in range(2):
         load(spark, table, 0, range(100))
     settle(spark, table)
-    recorded = IcebergTable.load(spark, table).properties[PROPERTY]
-    spark.sql(f"alter table {table} unset tblproperties ('{PROPERTY}')")
+    recorded = IcebergTable.load(spark, table).properties[CHECKPOINT]
+    spark.sql(f"alter table {table} unset tblproperties ('{CHECKPOINT}')")
     assert not agrees(spark, table)
     spark.sql(f"alter table {table} set tblproperties ('recluster.looked' = '{recorded}')")
     assert agrees(spark, table)
     load(spark, table, 0, range(100))
     assert build(spark, table).rounds
     properties = IcebergTable.load(spark, table).properties
-    assert PROPERTY in properties
+    assert CHECKPOINT in properties
     assert "recluster.looked" not in properties
 
 
@@ -141,7 +142,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     ):
         assert not is_known(given=other)
     recorded = IcebergTable.load(spark, table).properties
-    rules = json.loads(recorded[PROPERTY])["rules"]
+    rules = json.loads(recorded[CHECKPOINT])["rules"]
     level = "recluster.levels"
     for change, undo in (
         (f"unset tblproperties ('{level}')", f"set tblproperties ('{level}' = '{recorded[level]}')"),
@@ -152,13 +153,13 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
         ("add partition field bucket(2, k)", "drop partition field bucket(2, k)"),
         ("write ordered by p", "write locally ordered by k nulls first"),
         (
-            f"set tblproperties ('{PROPERTY}' = 'nonsense')",
-            f"set tblproperties ('{PROPERTY}' = '{recorded[PROPERTY]}')",
+            f"set tblproperties ('{CHECKPOINT}' = 'nonsense')",
+            f"set tblproperties ('{CHECKPOINT}' = '{recorded[CHECKPOINT]}')",
         ),
         *(
             (
-                f"set tblproperties ('{PROPERTY}' = '{wrong}')",
-                f"set tblproperties ('{PROPERTY}' = '{recorded[PROPERTY]}')",
+                f"set tblproperties ('{CHECKPOINT}' = '{wrong}')",
+                f"set tblproperties ('{CHECKPOINT}' = '{recorded[CHECKPOINT]}')",
             )
             for wrong in (
                 "1",
@@ -198,7 +199,7 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
     def is_recorded(**limit: Any) -> bool:
         done = Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, **limit)).run()
         assert done.rounds
-        return PROPERTY in IcebergTable.load(spark, table).properties
+        return CHECKPOINT in IcebergTable.load(spark, table).properties
 
     assert not is_recorded(max_bytes=2 * size)
     assert is_recorded(max_bytes=2 * size)  # the rest
@@ -285,7 +286,7 @@ def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, 
     assert (
         Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run().blocks_in == 2
     )
-    assert PROPERTY not in IcebergTable.load(spark, table).properties
+    assert CHECKPOINT not in IcebergTable.load(spark, table).properties
 
 
 @pytest.mark.alike

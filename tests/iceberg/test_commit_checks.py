@@ -23,7 +23,7 @@ from tables import (
     staged_sets,
 )
 
-from dbt_recluster.clustering import recluster as recluster_module
+from dbt_recluster.clustering import rounds
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -299,7 +299,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "plan what is left": (Checkpoint, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
     "begin": (Transaction, "begin"),
-    "simulate": (recluster_module, "simulate"),
+    "simulate": (rounds, "simulate"),
     "replace": (RoundCommit, "_replace"),
     "record the look": (Checkpoint, "properties"),
     "count": (commit, "verify_counts"),

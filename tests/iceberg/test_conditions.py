@@ -13,8 +13,8 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.table_properties import CHANGES
 from dbt_recluster.maintenance import ClusteredTable
-from dbt_recluster.table_properties import CHANGES
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dbt_recluster.advice.cost_model import auto_depth
+from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import (
     ClusteredTable,

@@ -17,7 +17,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query, with_box
+from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.literals import keys_sql
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
@@ -153,7 +153,7 @@ def merge_all(
     with merge_method(method):
         merged = merger.merge(blocks.snapshot_id, groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
-    RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
+    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
     return curve, [[file.location() for file in group.files] for group in merged]
 
 
@@ -300,9 +300,8 @@ def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
     frame = spark.createDataFrame(
         list(zip(range(500), *columns, strict=True)), "id int, t int, r int, s int, share int"
     )
-    found = (
-        with_box(frame, trees, "t", ["r", "s", "share"], "box").select("id", "box").orderBy("id").collect()
-    )
+    boxes = frame.selectExpr("id", *box_columns(trees, "t", ["r", "s", "share"], "box"))
+    found = boxes.orderBy("id").collect()
     assert [row.box for row in found] == expected
 
 

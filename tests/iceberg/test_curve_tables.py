@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, metadata_file
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.key.cluster_key import parse_cluster_key

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster import table_properties
-from dbt_recluster.clustering.recorded_reads import RecordedReads
-from dbt_recluster.iceberg.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
+from dbt_recluster.advice.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
+from dbt_recluster.clustering.table_reads import RecordedReads
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
@@ -104,7 +105,7 @@ NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
 
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
-    logs = EventLogs(spark, str(path), "lake.s.t")
+    logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t")
     return [scan.filters for scan in logs.scans(YESTERDAY)], logs.faults
 
 
@@ -176,7 +177,7 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, scanned in enumerate(EventLogs(spark, str(log), "lake.s.t").scans(YESTERDAY)):
+    for number, scanned in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t").scans(YESTERDAY)):
         assert scanned.filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from tables import checksum
 
-from dbt_recluster import table_properties
-from dbt_recluster.clustering.recorded_reads import RecordedReads
+from dbt_recluster.advice.event_logs import EventLogs
+from dbt_recluster.advice.imported_reads import has_recorded, record_queries
+from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
-from dbt_recluster.iceberg.event_logs import EventLogs
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.predicates import Ranges
 from dbt_recluster.maintenance import (
     ClusteredTable,
@@ -111,7 +113,7 @@ def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tm
     queries = [f"select n, d from {wide} where {where}" for where in PREDICATES]
     for query in queries:
         by_query, by_log = (ClusteredTable(spark, wide, "n") for _ in range(2))
-        by_query.reads.record_queries({"q": query})
+        record_queries(by_query, {"q": query})
         expected = RecordedReads.parse(by_query.iceberg.properties[table_properties.READS]).reads
         forget_reads(spark, by_query)
         directory = tmp_path / str(abs(hash(query)))
@@ -230,12 +232,12 @@ def test_what_was_recorded_is_followed_by_everybody_until_it_is_forgotten(spark:
 def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None:
     first = {"model.a": f"select * from {loaded} where k = 1"}
     table = ClusteredTable(spark, loaded, "k")
-    assert not table.reads.has_recorded(first)
-    table.reads.record_queries(first)
-    assert ClusteredTable(spark, loaded).reads.has_recorded(first)
+    assert not has_recorded(table, first)
+    record_queries(table, first)
+    assert has_recorded(ClusteredTable(spark, loaded), first)
     second = {"model.a": f"select * from {loaded} where k = 2"}
-    assert not table.reads.has_recorded(second)
-    table.reads.record_queries(second)
+    assert not has_recorded(table, second)
+    record_queries(table, second)
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [2, 2]}]
 
 
@@ -243,7 +245,7 @@ def test_reads_are_of_the_table_under_every_key(spark: Any, loaded: str) -> None
     table = ClusteredTable(spark, loaded, "k")
     by_p = table.under("p")
     assert (table.key_reads, by_p.key_reads) == (None, None)
-    table.reads.record_queries({"a": f"select * from {loaded} where p = 3"})
+    record_queries(table, {"a": f"select * from {loaded} where p = 3"})
     assert (table.key_reads, by_p.key_reads.lower) == (None, [[3]])
     by_p.reads.follow(ReclusterOptions(reads=["k = 1"]).reads)
     assert (table.key_reads.lower, by_p.key_reads) == ([[1]], None)
@@ -264,7 +266,7 @@ def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: s
 
 def test_a_log_may_be_named_itself(spark: Any, wide: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "logs", "app-1", events(spark, [f"select * from {wide} where n = 1"], now()))
-    logs = EventLogs(spark, str(path), f"{spark.catalog.currentCatalog()}.{wide}")
+    logs = EventLogs(EventLogFiles(spark, str(path)), f"{spark.catalog.currentCatalog()}.{wide}")
     filters = [scan.filters for scan in logs.scans(now() - timedelta(days=1))]
     assert filters == ["n IS NOT NULL, n = 1"]
 
@@ -349,5 +351,5 @@ def test_places_of_logs_are_imported_one_by_one(spark: Any, wide: str, tmp_path:
 
 def test_a_project_compiled_for_another_schema_takes_nothing_away(spark: Any, loaded: str) -> None:
     table = ClusteredTable(spark, loaded, "k")
-    table.reads.record_queries({"a": f"select * from {loaded} where k = 1"})
-    assert table.reads.record_queries({"a": "select 1"}).recorded == 1
+    record_queries(table, {"a": f"select * from {loaded} where k = 1"})
+    assert record_queries(table, {"a": "select 1"}).recorded == 1

@@ -1,4 +1,4 @@
-"""What docs/leaving.md says strips a table, and what docs/not-reclustered.md says of reasons."""
+"""What docs/guides/leaving.md says strips a table, and what docs/guides/not-reclustered.md says of reasons."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import remove_clustering
+from dbt_recluster.iceberg.table_properties import PROPERTIES
 from dbt_recluster.maintenance import recluster, suspend_recluster
-from dbt_recluster.table_properties import PROPERTIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -25,7 +25,7 @@ def test_the_statements_of_the_docs_strip_a_table(spark: Any, schema: str) -> No
     before = spark.table(table).groupBy("k").count().collect()
     assert recluster(spark, table, "k", depth=1).rounds
     suspend_recluster(spark, table)
-    (statements,) = re.findall(r"```sql\n(.*?)```", (DOCS / "leaving.md").read_text(), re.DOTALL)
+    (statements,) = re.findall(r"```sql\n(.*?)```", (DOCS / "guides" / "leaving.md").read_text(), re.DOTALL)
     assert {name for name in PROPERTIES if name.startswith("recluster.") and not name.endswith(".")} <= set(
         re.findall(r"'([^']*)'", statements)
     )

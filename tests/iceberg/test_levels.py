@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tables import append, checksum, levels, make_table, recorded_levels, runs
 
-from dbt_recluster import table_properties
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items, java_list
 from dbt_recluster.maintenance import clustering_information, recluster
@@ -87,7 +87,7 @@ def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: An
 def test_levels_that_do_not_fit_become_a_mean(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 47)
+    monkeypatch.setattr(table_properties.LEVELS, "longest", 47)
     name = make_table(spark, schema, files=0)
     for load in range(6):
         spark.sql(

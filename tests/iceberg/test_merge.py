@@ -61,7 +61,7 @@ def merge_all(
     with merge_method(method):
         merged = merger.merge(blocks.snapshot_id, groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
-    RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
+    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
     return [list(group.files) for group in merged]
 
 

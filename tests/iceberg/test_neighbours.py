@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tables import append, delete_by_equality, forget_checkpoints, make_table, metadata_file
 
-from dbt_recluster.clustering.checkpoint import PROPERTY
+from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.report.html import render
 from dbt_recluster.report.operation_text import information
@@ -231,9 +231,9 @@ def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, s
 def test_a_checkpoint_that_somebody_spoilt_warns_again(spark: Any, schema: str, text: str) -> None:
     name = clustered(spark, schema)
     binpack(spark, name)
-    spark.sql(f"alter table {name} set tblproperties ('{PROPERTY}' = '{text}')")
+    spark.sql(f"alter table {name} set tblproperties ('{CHECKPOINT}' = '{text}')")
     assert len(warned(build(spark, name))) == 1
-    assert isinstance(json.loads(IcebergTable.load(spark, name).properties[PROPERTY]), dict)
+    assert isinstance(json.loads(IcebergTable.load(spark, name).properties[CHECKPOINT]), dict)
     assert warned(build(spark, name)) == []
 
 

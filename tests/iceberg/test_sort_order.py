@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.iceberg.sort_order import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tables import Meanwhile
 
+from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.overview import Overview, table_overview
-from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
 

@@ -48,9 +48,9 @@ def extra(name: str) -> dict[str, Requirement]:
 @pytest.mark.parametrize(
     ("name", "page", "heading"),
     [
-        ("session", "README.md", "## On your own Spark"),
-        ("thrift", "docs/connections.md", "## `recluster_session`"),
-        ("connect", "docs/connections.md", "## Spark Connect"),
+        ("session", "docs/guides/connections.md", "## `session`"),
+        ("thrift", "docs/guides/connections.md", "## `recluster_session`"),
+        ("connect", "docs/guides/connections.md", "## Spark Connect"),
     ],
 )
 def test_an_extra_brings_the_spark_of_the_jar_beside_it(name: str, page: str, heading: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -127,8 +128,27 @@ def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
     assert "analytics.events: " in dbt("run-operation", "recluster", "--args", "{dry_run: true}")
 
 
-def test_dbt_init_knows_the_adapter(python: Path, tmp_path: Path) -> None:
-    """Asked for the adapter by its number, then for the embedded method; Enter takes each default."""
+@pytest.mark.parametrize(
+    ("answers", "written"),
+    [
+        (["1", "", "analytics", ""], {"method": "embedded", "path": "lakehouse"}),
+        (
+            ["3", "spark", "", "dbt", "lake", "https://catalog:8181", "analytics", ""],
+            {
+                "method": "thrift",
+                "host": "spark",
+                "port": 10000,
+                "user": "dbt",
+                "catalog": "lake",
+                "recluster_session": "https://catalog:8181",
+            },
+        ),
+    ],
+)
+def test_dbt_init_knows_the_adapter(
+    answers: list[str], written: dict[str, Any], python: Path, tmp_path: Path
+) -> None:
+    """Asked for the adapter by its number, then for a method and what it needs; Enter takes each default."""
     run = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
     command = [str(python), "-c", run, "--no-use-colors", "init", "shop", "--profiles-dir", str(tmp_path)]
     listed = subprocess.run(
@@ -139,17 +159,11 @@ def test_dbt_init_knows_the_adapter(python: Path, tmp_path: Path) -> None:
     )
     for path in ("shop", "profiles.yml"):
         subprocess.run(["rm", "-rf", str(tmp_path / path)], check=True)
-    answers = f"{number}\n1\n\nanalytics\n\n"
-    done = subprocess.run(command, cwd=tmp_path, input=answers, capture_output=True, text=True, check=False)
+    typed = "\n".join([number, *answers, ""])
+    done = subprocess.run(command, cwd=tmp_path, input=typed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     profile = yaml.safe_load((tmp_path / "profiles.yml").read_text())["shop"]["outputs"]["dev"]
-    assert profile == {
-        "type": "recluster",
-        "method": "embedded",
-        "path": "lakehouse",
-        "schema": "analytics",
-        "threads": 2,
-    }
+    assert profile == {"type": "recluster", **written, "schema": "analytics", "threads": 2}
 
 
 def test_the_iceberg_jar_is_the_one_that_was_tried() -> None:

@@ -193,7 +193,7 @@ def clean_up(storage: Storage, worker: Worker, table: Any, left: set[str]) -> No
 
 
 def count_requests(storage: Storage, worker: Worker) -> None:
-    """Check the requests that docs/connections.md has."""
+    """Check the requests that docs/guides/connections.md has."""
     counts = {part: worker.counts[part] for part in ("recluster", "check", "expired", "dry run")}
     print(storage.scheme, {part: dict(count) for part, count in counts.items()})
     # S3A looks for a directory of the same name at each file that it writes.

@@ -1,4 +1,4 @@
-"""dbt over Spark Connect, and the job on a driver of its own: the route of docs/connections.md.
+"""dbt over Spark Connect, and the job on a driver of its own: the route of docs/guides/connections.md.
 
 pyspark 4.0 with Connect is installed from PyPI once, under build/, and Iceberg's runtime for it comes from Maven (~/.m2
 or the network); where neither can be reached, the tests are skipped.

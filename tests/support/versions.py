@@ -1,4 +1,4 @@
-"""Run a core of the tests on every Spark and Iceberg that docs/connections.md names: `make versions`.
+"""Run a core of the tests on every Spark and Iceberg that docs/guides/connections.md names: `make versions`.
 
 The pair that PyPI has is left to `make test`. Each Spark is in a folder of its own, before the project's environment on
 Python's path; jars come from Maven's local repository, or from Maven Central.

@@ -65,7 +65,7 @@ def test_parts_have_equal_shares_of_rows() -> None:
 
 def test_weights_stand_for_rows() -> None:
     column = pa.array([1, 2, 3])
-    curve = Curve.of([column], [np.array([1.0, 1.0, 2.0])], bits=2)
+    curve = Curve.of([column], np.array([1.0, 1.0, 2.0]), bits=2)
     assert curve.boundaries[0].to_pylist() == [2, 3, 3]
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.curve_boundaries import LONGEST, as_properties, recorded_curve
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
+from dbt_recluster.iceberg.table_properties import CURVE_PREFIX
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
 
@@ -65,7 +66,7 @@ def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> Non
     sample = SAMPLES[kind]
     drawn = curve_of(sample, sample)
     properties = as_properties(KEY, drawn, IDS)
-    assert max(map(len, properties.values())) <= LONGEST
+    assert max(map(len, properties.values())) <= CURVE_PREFIX.longest
     recorded = recorded_curve(properties, KEY)
     assert recorded is not None
     assert recorded.boundaries[0].type == sample.type

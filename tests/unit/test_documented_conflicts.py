@@ -25,11 +25,11 @@ def test_the_commits_of_others_that_failed() -> None:
     told = f"{changes} updates, deletes and merges, 1 of 33 compactions"
     assert compactions == "1 of 33"
     assert others == "0 of 252"
-    for page in ("how-it-works", "measurements"):
+    for page in ("concepts/how-it-works", "measurements"):
         text = " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
         assert told in text
         assert f"{manifests} rewrites of manifests" in text
     assert (
         f"{SHARED['failures']} of {SHARED['attempts']} commits"
-        in (ROOT / "docs" / "how-it-works.md").read_text()
+        in (ROOT / "docs" / "concepts" / "how-it-works.md").read_text()
     )

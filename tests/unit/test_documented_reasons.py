@@ -1,4 +1,4 @@
-"""docs/not-reclustered.md has every reason that the tool gives for doing nothing."""
+"""docs/guides/not-reclustered.md has every reason that the tool gives for doing nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "not-reclustered.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "not-reclustered.md").read_text()
 # Modules whose texts are reasons, and one that has others too.
 WHOLE = ("planner/planning.py", "clustering/conditions.py")
 ASSIGNED = ("clustering/recluster.py", "clustering/checkpoint.py")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.overview import Overview, totals, totals_by
-from dbt_recluster.clustering.prices import PriceList, parse_prices
+from dbt_recluster.advice.overview import Overview, totals, totals_by
+from dbt_recluster.advice.prices import PriceList, parse_prices
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.job.request import parse
 

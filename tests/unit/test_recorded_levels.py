@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster import table_properties
-from dbt_recluster.iceberg.recorded_levels import LONGEST, RecordedLevels, level_properties
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels, level_properties
 
 NUMBERS = st.integers(1, 2**63 - 1)
 
 
 def packed(levels: RecordedLevels) -> RecordedLevels:
     text = levels.packed()
-    assert len(text) <= LONGEST
+    assert len(text) <= table_properties.LEVELS.longest
     return RecordedLevels.of({table_properties.LEVELS: text})
 
 

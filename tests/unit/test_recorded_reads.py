@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.recorded_reads import (
+from dbt_recluster.clustering.table_reads import (
     EVENT_LOG,
     PROJECT,
     ReadRange,

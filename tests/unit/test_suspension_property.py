@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dbt_recluster.clustering.suspension import Suspension
-from dbt_recluster.table_properties import SUSPENDED
+from dbt_recluster.iceberg.table_properties import SUSPENDED
 
 SINCE = "2026-01-01T00:00:00+00:00"
 

@@ -52,7 +52,7 @@ class ReclusterCredentials(SparkCredentials):
         catalog: The catalog of models that name none, which is their relations' database. Each connection begins with
             ``use``. None is the current catalog of the connection.
         recluster_session: ``thrift``, ``http`` and ``odbc``: settings of a Spark session in dbt's own process that
-            reclusters the tables of the connection.
+            reclusters the connection's tables; or the address of their catalog, a Hive metastore or a REST catalog.
         recluster_submit: The same methods, and ``session`` over Spark Connect: the command that submits the
             reclustering job at the end of dbt's run.
         recluster_submit_timeout: Seconds after which that command is stopped.
@@ -81,13 +81,16 @@ class ReclusterCredentials(SparkCredentials):
         if data.get("recluster_submit") is not None:
             with as_dbt_errors():
                 check_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
-        session = data.get("recluster_session")
-        if session is not None and not isinstance(session, dict):
-            raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
         try:
-            super().validate(data)
+            super().validate(_completed(data))
         except ValidationError as e:
             raise ValidationError(redact(str(e.message))) from None  # it repeats the value
+
+    @classmethod
+    def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
+        """Complete a profile of `dbt init`."""
+        completed: dict[Any, Any] = super().__pre_deserialize__(_completed(data))
+        return completed
 
     def __post_init__(self) -> None:
         """Check the keys that the method needs, and fill in its defaults."""
@@ -161,6 +164,27 @@ class ReclusterCredentials(SparkCredentials):
         keys = ("method", "catalog") if self.catalog else ("method",)
         path = ("path",) if self.path else ()
         return (*keys, *path, "schema") if self.method.in_process else (*keys, *super()._connection_keys())
+
+
+def _completed(profile: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a profile without keys left empty in `dbt init`, with the settings for a catalog given by its address."""
+    completed = {key: value for key, value in profile.items() if value != ""}
+    session = completed.get("recluster_session")
+    types = {"thrift": "hive", "http": "rest", "https": "rest"}  # Iceberg's, by the scheme of the address
+    if isinstance(session, str) and (kind := types.get(session.partition("://")[0])):
+        prefix = f"spark.sql.catalog.{completed.get('catalog', 'spark_catalog')}"
+        implementation = "SparkCatalog" if completed.get("catalog") else "SparkSessionCatalog"
+        completed["recluster_session"] = {
+            prefix: f"org.apache.iceberg.spark.{implementation}",
+            f"{prefix}.type": kind,
+            f"{prefix}.uri": session,
+        }
+    elif session is not None and not isinstance(session, dict):
+        raise DbtRuntimeError(
+            "`recluster_session` must be a mapping of Spark settings to their values, or the address of the tables' "
+            "catalog: thrift://host:port of a Hive metastore, or the URL of a REST catalog"
+        )
+    return completed
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:

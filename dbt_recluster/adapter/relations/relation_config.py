@@ -18,11 +18,18 @@ from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
-from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
+from dbt_recluster.iceberg.sort_order import clustering_properties
+from dbt_recluster.iceberg.table_properties import (
+    CARRIED_OVER,
+    CURVE_PREFIX,
+    DISTRIBUTION_MODE,
+    METRICS_PREFIX,
+    REST,
+    ROW_GROUP_BYTES,
+)
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, quote, quote_path
 from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.table_properties import CARRIED_OVER, CURVE_PREFIX, DISTRIBUTION_MODE, REST
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"

@@ -19,7 +19,7 @@ from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, quoted
 from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.table_properties import CARRIED_OVER
+from dbt_recluster.iceberg.table_properties import CARRIED_OVER
 
 if TYPE_CHECKING:
     from dbt_recluster.adapter.relations.relation_config import TableClustering

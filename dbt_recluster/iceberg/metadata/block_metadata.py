@@ -1,4 +1,4 @@
-"""The blocks of a snapshot: where they are, what they hold and their bounds, read in one pass over the metadata."""
+"""The blocks of a snapshot with their bounds, read in one pass over the metadata."""
 
 from __future__ import annotations
 
@@ -29,43 +29,31 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_PARTITION = "data_file.partition."
-_COLUMNS = (
-    "data_file.file_path",
-    "data_file.spec_id",
-    "data_file.partition",
-    "data_file.record_count",
-    "data_file.file_size_in_bytes",
-    "snapshot_id",
-    "file_sequence_number",
-    "data_file.sort_order_id",
-)
-# The status of an entry that the manifest's own snapshot deleted.
-_DELETED = 2
-_IS_DATA, _IS_LIVE = compare("eq", "data_file.content", value=0), compare("lt", "status", value=_DELETED)
-# The id of the column of paths in position delete files.
-_PATH_ID = 2147483546
+_FILE_COLUMNS = ("file_path", "spec_id", "partition", "record_count", "file_size_in_bytes", "sort_order_id")
+_COLUMNS = (*(f"data_file.{name}" for name in _FILE_COLUMNS), "snapshot_id", "file_sequence_number")
+# Status 2 is an entry that the manifest's own snapshot deleted.
+_IS_DATA, _IS_LIVE = compare("eq", "data_file.content", value=0), compare("lt", "status", value=2)
 
 
 @dataclass(frozen=True)
 class BlockMetadata:
-    """The blocks of one snapshot. All arrays have shape (n,) and the same order.
+    """The blocks of one snapshot: arrays of shape (n,) in the same order.
 
     Attributes:
         snapshot_id: The snapshot, or None if the table has none.
-        path: The location of each block.
-        partition: Equal numbers for blocks of the same partition of the same partition spec.
-        spec_id: The partition spec that each block was written under.
-        rows: Rows, including those that delete files delete.
-        deleted_rows: Rows that delete files of this block alone delete, or None if the snapshot has no delete files.
-        bytes: Size of the file.
-        added_by: The snapshot that added the block; rewriting manifests does not change it.
-        sequence: The sequence number of that snapshot, 0 if it has none, as in tables of format version 1.
-        sort_order_id: The sort order that the block's writer recorded, 0 if none.
-        lower, upper: The bounds: one Arrow array for each key item (see :func:`key_bounds`).
-        unbounded: Where the upper bound is unknown: one mask for each key item.
-        repeated: Where the snapshot lists the same path more than once, or None if it does nowhere. Iceberg removes
-            files by path, so a merge of one of them would remove the others too.
+        path: Locations.
+        partition: A number for each partition of each partition spec.
+        spec_id: Partition specs.
+        rows: Rows, deleted ones included.
+        deleted_rows: Rows deleted by delete files of the block alone, or None if the snapshot has no delete files.
+        bytes: File sizes.
+        added_by: The snapshots that added the blocks.
+        sequence: Their sequence numbers, 0 in tables of format version 1.
+        sort_order_id: The recorded sort orders, 0 if none.
+        lower, upper: Bounds, one Arrow array for each key item (see :func:`key_bounds`).
+        unbounded: Masks of unknown upper bounds, one for each key item.
+        repeated: The mask of paths that the snapshot lists more than once, or None if there are none. Iceberg removes
+            files by path, so a merge of one block would remove the others too.
     """
 
     snapshot_id: int | None
@@ -88,7 +76,7 @@ class BlockMetadata:
         return len(self.path)
 
     def take(self, positions: npt.NDArray[Any]) -> BlockMetadata:
-        """Return the blocks at ``positions`` (indices or a mask), in that order."""
+        """Return the blocks at ``positions``, indices or a mask."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
 
         def at_places(values: Any) -> Any:
@@ -101,13 +89,10 @@ class BlockMetadata:
         return BlockMetadata(*(at_places(getattr(self, field.name)) for field in fields(self)))
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
-        """Return the same blocks under a key of only the key items at ``positions``."""
-        return replace(
-            self,
-            lower=[self.lower[position] for position in positions],
-            upper=[self.upper[position] for position in positions],
-            unbounded=[self.unbounded[position] for position in positions],
-        )
+        """Return the same blocks with only the key items at ``positions``."""
+        columns = (self.lower, self.upper, self.unbounded)
+        lower, upper, unbounded = ([column[place] for place in positions] for column in columns)
+        return replace(self, lower=lower, upper=upper, unbounded=unbounded)
 
 
 def read_blocks(
@@ -116,12 +101,10 @@ def read_blocks(
     snapshot_id: int | None = None,
     partitions: ChangedPartitions | None = None,
 ) -> BlockMetadata:
-    """Read every live data file of the current snapshot, or of ``snapshot_id``, with its bounds under ``key``.
+    """Read the live data files of a snapshot, or of the current one, with their bounds under ``key``.
 
-    With ``partitions``, only those of these partitions, and maybe others.
-
-    Raises:
-        UnsupportedTableError: The column of a live block's partition spec was dropped.
+    ``partitions`` restricts them to these partitions, and maybe others. A block of a partition spec whose column was
+    dropped is an UnsupportedTableError.
     """
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
@@ -135,16 +118,16 @@ def read_blocks(
 
 
 def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
-    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not."""
+    """Read the data files that ``snapshots`` added, live in any snapshot."""
     blocks = _read(table, key, [_written_by(snapshots)], None)
-    # The manifests of every snapshot list the files that it has in common with others again.
+    # Each snapshot lists them again.
     first = np.sort(np.unique(codes_of(blocks.path), return_index=True)[1])
     return replace(blocks.take(first), snapshot_id=table.snapshot_id, repeated=None)
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
-    """Return the paths of the data files that each of ``snapshots`` removed; none if it removed none."""
-    conditions = [_IS_DATA, _written_by(snapshots), compare("eq", "status", value=_DELETED)]
+    """Return the paths of the data files that each of ``snapshots`` removed, if any."""
+    conditions = [_IS_DATA, _written_by(snapshots), compare("eq", "status", value=2)]
     entries = read_entries(table, ["snapshot_id", "data_file.file_path"], combine("and", conditions))
     pairs = zip(*(entries[name].to_pylist() for name in ("snapshot_id", "data_file.file_path")), strict=True)
     paths: dict[int, list[str]] = {}
@@ -188,23 +171,22 @@ def _read(
 def key_bounds(
     rows: IntArray, metrics: Mapping[str, pa.Array], transform: Transform
 ) -> tuple[pa.Array, pa.Array, BoolArray]:
-    """Return the least and greatest value of a key item in each block, and where the greatest is unknown.
+    """Return the lower and upper bounds of a key item in each block, and the mask of unknown upper bounds.
 
     Args:
         rows: Rows of each block, int64 (n,).
-        metrics: What Iceberg has recorded of the item's column, null where it has not: ``lower_bound``,
-            ``upper_bound``, ``null_value_count``, and of floats ``nan_value_count``, each of shape (n,).
+        metrics: Iceberg's metrics of the column, null if missing: ``lower_bound``, ``upper_bound``,
+            ``null_value_count``, and of floats ``nan_value_count``, each of shape (n,).
         transform: The transform of the key item.
 
     Returns:
         ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds ignore NULL and NaN; these do not:
 
-        - A NULL in the block makes its lower bound NULL (NULLS FIRST). A block that holds only NULLs has two NULL
-          bounds.
-        - A NaN makes its upper bound NaN, which Spark sorts above every number.
-        - Missing metrics mean the worst case: an unknown count of NULLs may be positive, and a block without bounds has
-          a NULL lower bound and is unbounded above.
-        - Iceberg decodes text that is not UTF-8 after it has found the ends, which may be in another order then.
+        - A NULL makes the lower bound NULL (NULLS FIRST), and only NULLs both bounds.
+        - A NaN makes the upper bound NaN, which Spark sorts above every number.
+        - Missing metrics mean the worst case: NULLs if they are not counted, and without bounds a NULL lower bound and
+          an unknown upper one.
+        - Decoding text that is not UTF-8 may swap the bounds, which are swapped back.
     """
     lower, upper = metrics["lower_bound"], metrics["upper_bound"]
     is_swapped = pc.fill_null(pc.greater(lower, upper), False)
@@ -234,31 +216,24 @@ def position_deletes(table: IcebergTable, snapshot_id: int, conditions: Sequence
     """Return the position delete files of a snapshot, deletion vectors included.
 
     Returns:
-        Columns ``block``, ``rows``, ``partition`` and ``format`` of shape (n,). The block is the path of the only one
-        that a file deletes rows of, which it records, or has as both bounds of the paths in it; else null.
+        Columns ``block``, ``rows``, ``partition`` and ``format`` of shape (n,). The block is the path of the only block
+        of a file, recorded or equal to both bounds of its paths, else null.
     """
     condition = combine("and", [_IS_LIVE, compare("eq", "data_file.content", value=1), *conditions])
-    names = [
-        f"data_file.{name}" for name in ("referenced_data_file", "record_count", "file_format", "spec_id")
-    ]
-    columns = [*names, "data_file.partition"]
-    entries = read_entries(table, columns, condition, snapshot_id, {"path": (_PATH_ID, "string")})
+    names = ("referenced_data_file", "record_count", "file_format", "spec_id", "partition")
+    columns = [f"data_file.{name}" for name in names]
+    # The id is that of the column of paths in position delete files.
+    entries = read_entries(table, columns, condition, snapshot_id, {"path": (2147483546, "string")})
     lower, upper = entries["path.lower_bound"], entries["path.upper_bound"]
-    of_one = pc.if_else(pc.equal(lower, upper), lower, None)
-    return pa.table(
-        {
-            "block": pc.coalesce(entries[names[0]], of_one),
-            "rows": entries[names[1]],
-            "partition": _partition_codes(entries),
-            "format": entries[names[2]],
-        }
-    )
+    block = pc.coalesce(entries[columns[0]], pc.if_else(pc.equal(lower, upper), lower, None))
+    values = [block, entries[columns[1]], _partition_codes(entries), entries[columns[2]]]
+    return pa.table(values, ["block", "rows", "partition", "format"])
 
 
 def _deleted_rows(table: IcebergTable, conditions: Sequence[Condition], blocks: BlockMetadata) -> IntArray:
-    """Count the rows of each block that position deletes of this block alone delete: int64 (n,).
+    """Count the rows that position deletes of one block alone delete: int64 (n,).
 
-    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes.
+    Neither delete files of several blocks nor equality deletes record the rows of each block.
     """
     assert blocks.snapshot_id is not None
     deletes = position_deletes(table, blocks.snapshot_id, conditions)
@@ -278,7 +253,7 @@ def _empty(key: ClusterKey) -> BlockMetadata:
 
 
 def _numbers(entries: Mapping[str, pa.Array], name: str, missing: int = 0) -> IntArray:
-    """Return numbers, ``missing`` where none is recorded: int64 (n,)."""
+    """Return numbers, or ``missing`` for null: int64 (n,)."""
     return np.asarray(pc.fill_null(entries[name], missing), dtype=np.int64)
 
 
@@ -289,15 +264,16 @@ def _repeated(paths: pa.Array) -> BoolArray | None:
 
 
 def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
-    """Number the partitions of entries; those of different specs never share one, even if their values look alike."""
+    """Number the partitions of entries, those of each spec by itself: int64 (n,)."""
     codes = _numbers(entries, "data_file.spec_id")
-    for values in (values for name, values in entries.items() if name.startswith(_PARTITION)):
-        numbers = codes_of(values)
-        codes = codes_of(pa.array(codes * (numbers.max(initial=0) + 1) + numbers))
+    for name, values in entries.items():
+        if name.startswith("data_file.partition."):
+            numbers = codes_of(values)
+            codes = codes_of(pa.array(codes * (numbers.max(initial=0) + 1) + numbers))
     return codes
 
 
 def codes_of(values: pa.Array) -> IntArray:
-    """Return equal numbers, from 0, for equal values, in the order of their first appearance: int64 (n,)."""
+    """Number distinct values in the order of their first appearance: int64 (n,)."""
     encoded = values.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -1,7 +1,7 @@
 """The partitions that differ between two snapshots.
 
-A commit writes a manifest for the files that it adds, and rewrites the manifests of those that it removes. So a
-partition has the same files in two snapshots unless manifests that only one of them has list different files for it.
+A commit writes manifests for the files that it adds and rewrites those of the files that it removes. So a partition
+differs only if the manifests that one of the snapshots has alone list different files for it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Much more than an incremental load changes; then all of the table is read.
+# Beyond these limits, far above an incremental load, the whole table is read.
 MOST_MANIFESTS = 100
 MOST_ENTRIES = 100_000
 MOST_PARTITIONS = 200
 
-# A partition: its spec, and its values as Iceberg writes them as JSON.
+# A partition: its spec and its values as Iceberg's JSON.
 PartitionText = tuple[int, str]
 
 
@@ -34,29 +34,31 @@ class ChangedPartitions:
     """Partitions whose files differ between two snapshots.
 
     Attributes:
-        values: For each partition, its values by the name of the partition field, as in Iceberg's JSON; None is NULL.
+        values: The values of each partition by the name of the partition field, as in Iceberg's JSON.
     """
 
     values: tuple[Mapping[str, Any], ...]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of partitions."""
         return len(self.values)
 
     def condition(self) -> Condition:
-        """Return a condition that holds for the manifest entries of these partitions, and may hold for others."""
-        specs = dict.fromkeys(tuple(values) for values in self.values)  # the fields of one spec
-        return combine("or", [self._of_fields(names) for names in specs])
-
-    def _of_fields(self, names: tuple[str, ...]) -> Condition:
-        members = [values for values in self.values if tuple(values) == names]
-        return combine("and", [_is_one_of(name, [values[name] for values in members]) for name in names])
+        """Return a condition for the manifest entries of these partitions, and maybe others."""
+        specs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+        for values in self.values:
+            specs.setdefault(tuple(values), []).append(values)
+        of_specs = (
+            [_is_one_of(name, [values[name] for values in members]) for name in names]
+            for names, members in specs.items()
+        )
+        return combine("or", [combine("and", fields) for fields in of_specs])
 
 
 def _is_one_of(name: str, values: Sequence[Any]) -> Condition:
     column = f"data_file.partition.{name}"
     known = [value for value in dict.fromkeys(values) if value is not None]
-    # Iceberg 1.11.0 fails where it looks for NULL in a list of texts.
+    # Iceberg 1.11.0 fails to look for NULL in a list of texts.
     is_known = [compare("not-null", column), compare("in", column, values=known)]
     conditions = [combine("and", is_known)] if known else []
     if None in values:
@@ -74,7 +76,7 @@ def partition_of(table: IcebergTable, file: Any) -> PartitionText:
 def changed_partitions(
     table: IcebergTable, since: int, until: int, also: Iterable[PartitionText] = ()
 ) -> ChangedPartitions | None:
-    """Return the partitions whose files, or delete files, are not the same in an earlier and a later snapshot.
+    """Return the partitions whose data or delete files differ between an earlier and a later snapshot.
 
     Args:
         table: The table, as of its last refresh.
@@ -83,17 +85,17 @@ def changed_partitions(
         also: Partitions to count as changed.
 
     Returns:
-        None if all of the table has to be read: a snapshot expired or was rolled back, much has changed, or a change is
-        in a spec without partitions or with partitions by floats.
+        None if the whole table has to be read: a snapshot expired or was rolled back, much has changed, or a changed
+        spec is unpartitioned or partitions by floats.
     """
     if not table.has_snapshot(since) or not table.is_ancestor(since, of=until):
         return None
-    # Reading a snapshot's manifest list takes a request, or three over S3A.
+    # A manifest list takes a request, or three over S3A.
     added, removed = _manifests_of_one(table, until, since) if since != until else ([], [])
     if _are_too_many([*added, *removed]):
         return None
     files, earlier = _files(table, added), _files(table, removed)
-    # In version 1 files have no sequence numbers, so each may have been removed and added again.
+    # In format version 1 files have no sequence numbers, so each may have been removed and added again.
     if int(table.java.snapshot(since).sequenceNumber()) > 0:
         both = jvm(table.spark).java.util.HashSet(files)
         both.retainAll(earlier)
@@ -113,7 +115,7 @@ def changed_partitions(
 
 
 def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
-    """Return for each of two snapshots the manifests, by their paths, that the other one does not have."""
+    """Return the manifests that each of two snapshots has alone."""
     new_set = jvm(table.spark).java.util.LinkedHashSet
     first, second = (
         new_set(table.java.snapshot(snapshot).allManifests(table.java.io())) for snapshot in snapshots
@@ -125,7 +127,7 @@ def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
 
 
 def _are_too_many(manifests: Sequence[Any]) -> bool:
-    """Whether manifests are more than the driver compares, or their writers have not counted live entries."""
+    """Whether manifests or their live entries are too many to compare, or were not counted."""
     if len(manifests) > MOST_MANIFESTS:
         return True
     counts = [count for m in manifests for count in (m.addedFilesCount(), m.existingFilesCount())]
@@ -133,9 +135,9 @@ def _are_too_many(manifests: Sequence[Any]) -> bool:
 
 
 def _files(table: IcebergTable, manifests: Iterable[Any]) -> Any:
-    """Return the Java set of texts of the live files in manifests: location, sequence number, spec, partition.
+    """Return the live files in manifests as a Java set of texts: location, sequence number, spec and partition.
 
-    A file that was removed and added again has another number, and belongs to no run any more.
+    A file that was removed and added again has another sequence number, and belongs to no run any more.
     """
     iceberg, io, specs = table.iceberg, table.java.io(), table.java.specs()
     files = jvm(table.spark).java.util.HashSet()
@@ -167,9 +169,9 @@ def _file_text(table: IcebergTable, partition_type: Any) -> Any:
 
 
 def _field_names(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict[str, str]] | None:
-    """Return the names of each spec's fields in metadata tables, by their ids.
+    """Return the names of each spec's fields in metadata tables by id.
 
-    None if no condition can be made of a spec: it has no fields, or a field of floats, whose NaN no literal writes.
+    None if a spec has no condition: it is unpartitioned, or partitions by floats, whose NaN has no literal.
     """
     today = table.iceberg.Partitioning.partitionType(table.java).asSchema()
     fields = json.loads(str(table.iceberg.SchemaParser.toJson(today)))["fields"]

@@ -1,7 +1,6 @@
-"""The entries of a table's manifests, read by the driver from Iceberg's own metadata table.
+"""The entries of a table's manifests, read by the driver from Iceberg's metadata table.
 
-The driver decodes manifests to plan any query. A query of the same table by Spark takes half a second for a few
-entries, and as long for a million.
+A query of the same table by Spark takes half a second more for few entries, and as long for a million.
 """
 
 from __future__ import annotations
@@ -21,20 +20,15 @@ from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import STRUCT, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
-_EVALUATOR = "org.apache.iceberg.expressions.Evaluator"
-_DROPPED_SOURCE = "Cannot find source column for partition field"
-# The maps that have the metrics of a column, by the metric.
+# The maps of a column's metrics.
 _MAPS = {
     "null_value_count": "data_file.null_value_counts",
     "nan_value_count": "data_file.nan_value_counts",
     "lower_bound": "data_file.lower_bounds",
     "upper_bound": "data_file.upper_bounds",
 }
-_FLOATS = ("float", "double")
-# Iceberg's types whose values are numbers in Java. As numbers they have no year that a parser does not know.
+# Iceberg's types whose values are read as numbers, since parsers do not know every year.
 _NUMBERS = {"date": "int", **dict.fromkeys(("timestamp", "timestamptz"), "long")}
-# Those whose values Java prints as JSON has them.
-_PRINTED = ("boolean", "int", "long")
 _ARROW = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -45,30 +39,26 @@ _ARROW = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-# Manifests that are read at once, on a machine of any size: the JVM decodes some while Python parses one.
-_THREADS = 4
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-
-# An expression as Iceberg's parser takes it.
+# An expression in Iceberg's JSON.
 Condition = Mapping[str, Any]
 
 
 def compare(kind: str, column: str, **values: Any) -> Condition:
-    """Return a condition on a column: ``eq`` and ``lt`` have a ``value``, ``in`` has ``values``."""
+    """Return a condition on a column, with a ``value`` for ``eq`` and ``lt``, and ``values`` for ``in``."""
     return {"type": kind, "term": column, **values}
 
 
 def combine(kind: str, conditions: Sequence[Condition]) -> Condition:
-    """Return one condition for all of them, ``and``, or for any, ``or``."""
+    """Join conditions by ``and`` or ``or``."""
     if len(conditions) == 1:
         return conditions[0]
-    half = len(conditions) // 2  # Iceberg's parser calls itself for each level
+    half = len(conditions) // 2  # Iceberg's parser is recursive
     left, right = (combine(kind, part) for part in (conditions[:half], conditions[half:]))
     return {"type": kind, "left": left, "right": right}
 
 
 def _terms(condition: Condition) -> set[str]:
-    """Return the columns that a condition is on."""
+    """Return the columns of a condition."""
     if "term" in condition:
         return {condition["term"]}
     return _terms(condition["left"]) | _terms(condition["right"])
@@ -81,21 +71,21 @@ def read_entries(
     snapshot_id: int | None = None,
     metrics: Mapping[str, tuple[int, str]] | None = None,
 ) -> dict[str, pa.Array]:
-    """Read manifest entries, those of a manifest one after the other.
+    """Read manifest entries, in the order of the manifests.
 
     Args:
         table: The table.
-        columns: Columns of Iceberg's metadata table ``entries`` of primitive types, or structs of them.
-        condition: Which entries to read. Manifests that have none are not opened.
+        columns: Primitive columns of Iceberg's metadata table ``entries``, or structs of them.
+        condition: The entries to read. Manifests without any are not opened.
         snapshot_id: The snapshot whose manifests are read; None reads those of all snapshots, each once.
-        metrics: The id and the type of columns whose metrics are read: bounds, counts of NULLs and of NaNs.
+        metrics: The ids and types of columns whose metrics are read.
 
     Returns:
-        Arrays of shape (n,) by ``columns``, a struct's fields as ``data_file.partition.day``, and metrics as
+        Arrays of shape (n,) by name: columns, fields such as ``data_file.partition.day``, and metrics such as
         ``k.lower_bound``.
 
     Raises:
-        UnsupportedTableError: Iceberg has no metadata tables for the table.
+        UnsupportedTableError: Iceberg cannot read the table's metadata tables.
     """
     types = table.iceberg.MetadataTableType
     kind = types.ALL_ENTRIES if snapshot_id is None else types.ENTRIES
@@ -103,7 +93,7 @@ def read_entries(
     try:
         entries = table.iceberg.MetadataTableUtils.createMetadataTableInstance(table.java, kind)
         scan = entries.newScan() if snapshot_id is None else entries.newScan().useSnapshot(snapshot_id)
-        # The parser ignores case, so columns that differ in nothing else must not be among these.
+        # Only these, since the parser ignores case.
         named = entries.schema().select(java_list(table.spark, _terms(condition)))
         expression = table.iceberg.expressions.ExpressionParser.fromJson(json.dumps(condition), named)
         scan = scan.filter(expression).select(java_list(table.spark, [*columns, *maps]))
@@ -111,17 +101,18 @@ def read_entries(
         fields = list(_fields(schema, columns, metrics or {}))
         parts = list(_read(table, scan, expression, fields))
     except Exception as e:
-        if _DROPPED_SOURCE not in str(e):
+        if "Cannot find source column for partition field" not in str(e):
             raise
         raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
-    columns_of_parts = zip(*(parts or [[_values([], field.kind) for field in fields]]), strict=True)
+    parts.append([_values([], field.kind) for field in fields])
     return {
-        field.name: pa.concat_arrays(arrays) for field, arrays in zip(fields, columns_of_parts, strict=True)
+        field.name: pa.concat_arrays(arrays)
+        for field, arrays in zip(fields, zip(*parts, strict=True), strict=True)
     }
 
 
 def check_sources(table: IcebergTable, spec_ids: Iterable[int]) -> None:
-    """Refuse blocks of a partition spec whose column was dropped: since 1.11 Iceberg reads them, but writes none."""
+    """Refuse blocks of a partition spec whose column was dropped, which Iceberg 1.11 reads but does not write."""
     for spec_id in spec_ids:
         spec = json.loads(str(table.iceberg.PartitionSpecParser.toJson(table.java.specs().get(spec_id))))
         fields = spec["fields"]
@@ -141,7 +132,7 @@ def _dropped_source(table: IcebergTable, what: str) -> UnsupportedTableError:
 
 
 def metrics_of(entries: Mapping[str, pa.Array], column: str) -> dict[str, pa.Array]:
-    """Return the metrics of a column, by their names without the column's."""
+    """Return the metrics of a column by name."""
     return {metric: entries[f"{column}.{metric}"] for metric in _MAPS}
 
 
@@ -149,11 +140,11 @@ class _Field(NamedTuple):
     """A value of an entry.
 
     Attributes:
-        name: Its name among the results.
-        places: Where it is in the entry: its place in a struct, that struct's place in another.
+        name: The name of the result.
+        places: Its place in each of the nested structs of the entry.
         kind: Its Iceberg type.
         key: Its key, if it is in a map.
-        is_encoded: Whether it is there as Iceberg stores bounds.
+        is_encoded: Whether it is encoded as a bound.
     """
 
     name: str
@@ -180,11 +171,12 @@ def _fields(
 def _read(
     table: IcebergTable, scan: Any, expression: Any, fields: Sequence[_Field]
 ) -> Iterator[list[pa.Array]]:
-    """Yield the fields of the entries of each manifest that match."""
+    """Yield the fields of each manifest's matching entries."""
     functions, iceberg = JavaFunctions(table.spark), table.iceberg
     iterables = iceberg.io.CloseableIterable
     evaluator = iceberg.expressions.Evaluator(scan.schema().asStruct(), expression, True)
-    matches = functions.method(_EVALUATOR, "eval", "boolean", STRUCT).bindTo(evaluator)
+    kind = str(evaluator.getClass().getName())
+    matches = functions.method(kind, "eval", "boolean", STRUCT).bindTo(evaluator)
     is_wanted = functions.predicate(matches)
     as_text = jvm(table.spark).remember(("entry", *fields), lambda: _text(table, fields))
 
@@ -196,12 +188,13 @@ def _read(
 
     with closing(scan.planFiles()) as planned:
         tasks = java_items(java_list(table.spark, planned))
-    with ThreadPoolExecutor(_THREADS) as threads:
+    # The JVM decodes some manifests while Python parses one.
+    with ThreadPoolExecutor(4) as threads:
         yield from threads.map(read, tasks)
 
 
 def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
-    """Return the Java function that writes the fields of an entry."""
+    """Return the Java function that writes the fields of an entry as JSON."""
     functions = JavaFunctions(table.spark)
     handles = []
     for field in fields:
@@ -211,18 +204,19 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
             value = functions.then(value, functions.item_of(field.key))
         if field.is_encoded:
             value = functions.then(value, functions.decoded(kind))
-        handles.append(value if stored in _PRINTED else functions.then(value, functions.to_json(kind)))
+        is_json = stored in ("boolean", "int", "long")  # as Java prints them
+        handles.append(value if is_json else functions.then(value, functions.to_json(kind)))
     return functions.function(functions.fields(STRUCT, handles))
 
 
 def _values(texts: Sequence[str], kind: str) -> pa.Array:
-    """Return the values of a column, given in JSON."""
+    """Parse the JSON of a column's values."""
     text = ",".join(texts)
-    if kind in _FLOATS:  # Python reads NaN and Infinity, which come as texts
+    if kind in ("float", "double"):  # Python reads NaN and Infinity unquoted
         text = text.replace('"', "")
     values = json.loads(f"[{text}]")
     if kind == "binary" or kind.startswith("fixed"):
         return pa.array([None if value is None else bytes.fromhex(value) for value in values], pa.binary())
     array = pa.array(values, _ARROW.get(_NUMBERS.get(kind, kind), pa.string()))
-    decimal = _DECIMAL.fullmatch(kind)
+    decimal = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
     return array.cast(pa.decimal128(*map(int, decimal.groups())) if decimal else _ARROW.get(kind, array.type))

@@ -1,4 +1,4 @@
-"""Iceberg's own scan planning: the files that a query opens, and the scan tasks and column counts of given files."""
+"""Iceberg's scan planning: the files that a query opens, and the scan tasks and column counts of given files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnCounts:
-    """The values, NULLs included, and the NULLs that a file records of its columns, by field id; empty if none."""
+    """The recorded counts of values, NULLs included, and of NULLs in a file's columns, by field id."""
 
     values: dict[int, int]
     nulls: dict[int, int]
 
 
 def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
-    """Return the paths of the data files that a scan of ``snapshot_id`` filtered by ``expression`` opens."""
+    """Return the paths of the data files that a filtered scan of a snapshot opens."""
     functions = JavaFunctions(table.spark)
     scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
     with closing(scan.planFiles()) as tasks:
@@ -34,13 +34,10 @@ def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[s
 def scan_tasks(
     table: IcebergTable, snapshot_id: int, paths: Sequence[str], bounds_of: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the Java scan tasks of files, which know their delete files, by path; only of those live in the snapshot.
-
-    With ``bounds_of``, the tasks' files have the bounds of these columns.
-    """
+    """Return the Java scan tasks of the files that are live in a snapshot, by path, with the bounds of some columns."""
     scan = _scan(table, snapshot_id)
     if bounds_of:
-        # The scan knows columns by the names that they had when the snapshot was made.
+        # The scan has the schema of the snapshot.
         ids, schema = table.field_ids, scan.schema()
         names = [schema.findColumnName(ids[column]) for column in bounds_of]
         scan = scan.includeColumnStats([name for name in names if name is not None])
@@ -50,19 +47,18 @@ def scan_tasks(
 
 
 def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
-    """Return the files that are not live in a snapshot, or have other delete files there than when they were planned.
+    """Return the files that are no longer live in a snapshot, None if the table is empty, or have other delete files.
 
-    ``tasks`` are scan tasks of another snapshot, by path; the snapshot of an empty table is None.
+    ``tasks`` are the scan tasks by path when they were planned.
     """
     now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
     return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
 
 
 def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, ColumnCounts]:
-    """Return the column counts that the table's metadata records for files, by path.
+    """Return the recorded column counts of files, by path.
 
-    They pass through the JVM as text. Scan tasks that carried the statistics of every column would be too large to
-    send to executors.
+    Scan tasks have none, since with the metrics of every column they would be too large for executors.
     """
     functions = JavaFunctions(table.spark)
     with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
@@ -72,7 +68,7 @@ def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -
 
 
 def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
-    """Return the column counts of Java data files that are not part of the table yet, by path."""
+    """Return the column counts of Java data files that are not committed yet, by path."""
     functions = JavaFunctions(table.spark)
     text = functions.function(_counts_as_text(functions))
     return _parse(functions.records(java_list(table.spark, files).stream().map(text).iterator()))
@@ -83,7 +79,7 @@ def _scan(table: IcebergTable, snapshot_id: int) -> Any:
 
 
 def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
-    """Return those of some Java scan tasks whose file is at one of ``paths``."""
+    """Return the Java scan tasks of the files at ``paths``."""
     functions = JavaFunctions(table.spark)
     wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
     is_at = functions.is_in(wanted, functions.location_of_task())
@@ -91,7 +87,7 @@ def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
 
 
 def _deletes(task: Any) -> set[tuple[str, Any]]:
-    # Deletion vectors of several data files share one file, at different offsets.
+    # Deletion vectors of several files share one file, at different offsets.
     return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}
 
 

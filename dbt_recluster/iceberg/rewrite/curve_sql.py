@@ -1,18 +1,18 @@
 """The place of a row on a curve as Spark SQL: no UDF, no Python worker.
 
-A rank is found by a binary search among literal boundaries, one step a projection: Spark's compiler keeps such small
-steps in compiled code, where a tree of comparisons is too large a method for Java to compile. Look-ups in a table of
-the curve's states make a place of the ranks (see :mod:`dbt_recluster.key.curve`).
+A binary search among literal boundaries finds each rank, and look-ups in a table of the curve's states make a place of
+the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to earlier ones: Spark compiles such
+small steps, while a tree of comparisons is too large a method for Java to compile.
 
-Boundaries are compared with the column itself and not with its transform, as values from which the transform reaches
-them. So the place needs neither Iceberg's functions nor the session's time zone.
+Boundaries are values of the column from which its transform reaches them, so a place needs neither Iceberg's functions
+nor the session's time zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,6 @@ from dbt_recluster.key.columns import base_type, quote_path
 from dbt_recluster.key.curve import Curve, curve_states
 from dbt_recluster.key.transforms import INTEGERS, TEXTS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 # What the boundaries of a column are compared with, and their type, by Spark's type of the column.
 _COMPARED = {
     "date": ("unix_date({})", "int"),
@@ -37,22 +34,10 @@ _COMPARED = {
 }
 
 
-def with_place(frame: DataFrame, curve: Curve, key: ClusterKey, place: str) -> DataFrame:
-    """Add the column ``place``, the place of each row on the curve of a key, bigint, as :func:`place_query` does."""
-    columns = [quote_path(field.column) for field in key.on_curve]
-    types = [field.dataType.simpleString() for field in frame.selectExpr(*columns).schema.fields]
-    for step in _place_steps(curve, key.on_curve, types, place):
-        frame = frame.selectExpr("*", *step)
-    return frame
-
-
-def with_box(
-    frame: DataFrame, trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str
-) -> DataFrame:
-    """Add the column ``box``, int: the number of each row's box, counted through the boxes of all trees.
+def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
+    """Return columns as SQL, of which the last is ``box``, int: the number of a row's box among those of all trees.
 
     Args:
-        frame: Rows.
         trees: Trees of cuts.
         tree: SQL of the number of each row's tree.
         ranks: The column of each rank, and then of each row's share (see `box_tree.SHARE`).
@@ -69,63 +54,57 @@ def with_box(
         nodes, boxes = nodes + len(each.cut), boxes + len(each)
     arrays = {"columns": columns, "cuts": cuts, "below": below, "above": above}
     # An empty text would be an array of one NULL.
-    tables = [f"{_constants(values or [0], 'int')} as {box}_{name}" for name, values in arrays.items()]
-    frame = frame.selectExpr("*", *tables, f"get({_constants(root, 'int')}, {tree}) as {box}_0")
-    steps = max(each.height for each in trees)
-    for step in range(steps):
+    steps = [f"{_constants(values or [0], 'int')} as {box}_{name}" for name, values in arrays.items()]
+    steps.append(f"get({_constants(root, 'int')}, {tree}) as {box}_0")
+    height = max(each.height for each in trees)
+    for step in range(height):
         node = f"{box}_{step}"
         is_above = f"get(array({', '.join(ranks)}), get({box}_columns, {node})) >= get({box}_cuts, {node})"
         following = f"if({is_above}, get({box}_above, {node}), get({box}_below, {node}))"
-        frame = frame.selectExpr("*", f"if({node} < 0, {node}, {following}) as {box}_{step + 1}")
-    return frame.selectExpr("*", f"-1 - {box}_{steps} as {box}")
+        steps.append(f"if({node} < 0, {node}, {following}) as {box}_{step + 1}")
+    return [*steps, f"-1 - {box}_{height} as {box}"]
 
 
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
-    """Return a query with the columns of ``query``, ``place`` and others whose names begin with it.
+    """Return ``query`` with the columns of :func:`place_columns`.
 
-    Do not filter its rows: Spark would move a condition on a place below the steps that compute it, and copy each into
-    the next twice.
+    Do not filter its rows: Spark would move a condition on a place below the steps, and copy each into the next twice.
+    """
+    return f"select *, {', '.join(place_columns(curve, key, types, place))} from (\n{query}\n)"
+
+
+def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> list[str]:
+    """Return columns as SQL, of which the last is ``place``: the place of each row on the curve of a key, bigint.
 
     Args:
-        query: A query.
         curve: The curve.
         key: The key that ends in it.
         types: Spark's type of each column on the curve, by its name in the key.
-        place: A name; no column of ``query`` begins with it.
+        place: A name; no column begins with it.
 
     Raises:
         ValueError: The boundaries of the curve are of another type than a column.
     """
-    on_curve = [types[field.column] for field in key.on_curve]
-    for step in _place_steps(curve, key.on_curve, on_curve, place):
-        query = f"select *, {', '.join(step)} from (\n{query}\n)"
-    return query
-
-
-def _place_steps(
-    curve: Curve, fields: Sequence[KeyField], types: Sequence[str], place: str
-) -> Iterator[list[str]]:
-    """Yield the columns that lead to a place, each step's as SQL of the columns of the steps before."""
-    searched = [_searched(*column) for column in zip(fields, types, curve.boundaries, strict=True)]
+    fields = key.on_curve
+    searched = [
+        _searched(field, types[field.column], boundaries)
+        for field, boundaries in zip(fields, curve.boundaries, strict=True)
+    ]
     curve_of = curve_states(len(fields))
     # By a state, followed by the part of the cell: the next state, followed by when the part is visited.
     entries = ((curve_of.following << len(fields)) | curve_of.place).ravel()
-    boundaries = [f"{place}_boundaries_{position}" for position in range(len(fields))]
-    yield [
-        *(f"{array} as {name}" for name, (_, array) in zip(boundaries, searched, strict=True)),
-        f"{_constants(entries, 'int')} as {place}_states",
-    ]
+    arrays = [f"{place}_boundaries_{position}" for position in range(len(fields))]
+    columns = [f"{array} as {name}" for name, (_, array) in zip(arrays, searched, strict=True)]
+    columns.append(f"{_constants(entries, 'int')} as {place}_states")
     ranks = ["0"] * len(fields)
     for bit in reversed(range(curve.bits)):
-        step = []
         for position, (value, _) in enumerate(searched):
             rank, name = ranks[position], f"{place}_rank_{position}_{bit}"
-            reached = f"{value} >= get({boundaries[position]}, {rank} + {(1 << bit) - 1})"
+            reached = f"{value} >= get({arrays[position]}, {rank} + {(1 << bit) - 1})"
             # A comparison with NULL is NULL, which counts as false.
-            step.append(f"if({reached}, {rank} + {1 << bit}, {rank}) as {name}")
+            columns.append(f"if({reached}, {rank} + {1 << bit}, {rank}) as {name}")
             ranks[position] = name
-        yield step
-    yield [f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]
+    return [*columns, f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]
 
 
 def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg.rewrite.literals import KeyValue
 from dbt_recluster.iceberg.session.jvm import java_items
 
 _FILES_PER_PARTITION = 64
@@ -19,12 +18,10 @@ class BlockFile:
     """A block to be merged.
 
     Attributes:
-        task: Its Java scan task, which knows its delete files.
+        task: Its Java scan task, which has its delete files.
         rows: Rows in the file, including deleted ones.
-        bytes: Size of the file.
-        deletes: Delete files that apply to it.
-        deleted_rows: Rows that they delete, or None if that takes reading them.
-        row_groups: Row groups of the file, which are what a reader can skip.
+        deletes: Number of delete files that apply to it.
+        deleted_rows: Rows that they delete, or None if only reading them would tell.
     """
 
     task: Any
@@ -45,7 +42,6 @@ class FileGroup:
     """The files of one block set, all of one partition.
 
     Attributes:
-        files: The files.
         spec_id: Their partition spec, which the new files keep.
         level: The level of the new blocks.
         run: Groups of one round with equal numbers become one run (see :mod:`dbt_recluster.iceberg.commit`).
@@ -89,7 +85,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class RewrittenGroup:
-    """A file group and the Java data files that replace it, which are not yet part of the table."""
+    """A file group and the uncommitted Java data files that replace it."""
 
     source: FileGroup
     files: tuple[Any, ...]
@@ -115,28 +111,21 @@ class ScanPartition:
     """Files that one Spark partition reads.
 
     Attributes:
-        files: The files.
         spec_id: Their partition spec.
-        filter: An Iceberg expression, or None for all rows. Readers skip row groups without a matching row, and return
-            whole row groups otherwise.
+        filter: An Iceberg expression by which readers skip row groups, or None. Other row groups are read whole.
         group: Position of their file group among those that are packed together.
-        lower, upper: For a new block, its rows have a key from `lower` to below `upper`; None is unbounded.
-        box: For a new block of a curve, the number of its box among those of its group.
     """
 
     files: tuple[BlockFile, ...]
     spec_id: int
     filter: Any | None = None
     group: int = 0
-    lower: KeyValue | None = None
-    upper: KeyValue | None = None
-    box: int = 0
 
 
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
-    """Return the group of files, given scan tasks by path; a ConcurrentChangeError names one without a task."""
+    """Return the group of the files at ``paths``; one without a scan task is a ConcurrentChangeError."""
     for path in paths:
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")
@@ -144,7 +133,7 @@ def file_group(
 
 
 def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanPartition]:
-    """Pack the files of each group, in order, into partitions that read every file once and keep all cores busy."""
+    """Pack the files of each group, in order, into partitions that keep all cores busy."""
     limit = sum(group.bytes for group in groups) // (4 * parallelism)
     partitions: list[ScanPartition] = []
     for number, group in enumerate(groups):
@@ -174,7 +163,7 @@ def _block_file(task: Any) -> BlockFile:
 
 
 def _deleted_rows(deletes: Sequence[Any]) -> int | None:
-    """Deletion vectors record how many rows they delete; other delete files may delete rows of several blocks."""
+    """Return the rows of deletion vectors, or None if there are other deletes, which may span several blocks."""
     if any(delete.contentOffset() is None for delete in deletes):
         return None
     return sum(int(delete.recordCount()) for delete in deletes)

@@ -1,14 +1,14 @@
-"""The rows of a merge with their cluster key, and the new block that each of them goes to.
+"""The rows of a merge with their cluster key and the number of their new block.
 
-Rows go to blocks by ranges where every Spark partition has read the files of one block: it keeps the rows of its range,
-and nothing is shuffled. Otherwise everything is read once and a shuffle sends each row to its block. The split points
-are known by then, which saves the pass over all data in which Spark would look for them.
+By ranges, each Spark partition has read the files of one block and keeps its rows; nothing is shuffled. Otherwise
+everything is read once, and a shuffle sends each row to its block. The cuts are known by then, so Spark need not
+sample all rows for them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.iceberg.rewrite.curve_sql import with_box, with_place
-from dbt_recluster.iceberg.rewrite.file_groups import ScanPartition
+from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_columns
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, deciding_columns, key_sql, keys_sql
 from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -30,8 +29,7 @@ from dbt_recluster.key.transforms import Transform
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Spark looks Iceberg's transforms up in a catalog, and the session catalog has no place for them. So a catalog with
-# nothing else in it is registered under a name of our own.
+# A catalog of Iceberg's functions alone; the session catalog may not have them.
 _FUNCTIONS = "recluster_iceberg_functions"
 _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
 # Threads of dbt share a session.
@@ -45,15 +43,24 @@ _SPARK_SEED = 42
 
 @dataclass(frozen=True)
 class BlockStart:
-    """Where a block of a file group begins; the first one needs none.
+    """Where a block of a file group begins, except the first.
 
     Attributes:
         key: The key of its first row.
-        share: The share of the rows with exactly this key that belongs to the block before.
+        share: The share of the rows with exactly this key that belongs to earlier blocks.
     """
 
     key: KeyValue
     share: float = 0.0
+
+
+# How a file group is cut into blocks: all starts in ascending order, or along a curve the boxes.
+Cuts = Sequence[BlockStart] | BoxTree
+
+
+def count_blocks(cuts: Cuts) -> int:
+    """Return the number of blocks; some may turn out to have no row."""
+    return len(cuts) if isinstance(cuts, BoxTree) else len(cuts) + 1
 
 
 @dataclass(frozen=True)
@@ -61,17 +68,15 @@ class KeyedRows:
     """Rows and their cluster key.
 
     Attributes:
-        frame: The rows, with columns of ours beside those of the table.
-        names: SQL that names the columns that sort the rows: one for each key item, and before those of a curve the
-            place on it. An item that is a plain column is not copied.
-        types: Spark's type of each.
+        frame: The table's columns and ours.
+        names: Names in SQL of the columns to sort by: each key item, and the place on a curve before the items of the
+            curve. Plain columns are not copied.
         columns: The table's columns, quoted.
-        prefix: The beginning of the names of our columns; no column of the table begins with it.
+        prefix: Prefix of our columns; no column of the table has it.
     """
 
     frame: DataFrame
     names: tuple[str, ...]
-    types: tuple[str, ...]
     columns: tuple[str, ...]
     prefix: str
 
@@ -79,7 +84,7 @@ class KeyedRows:
     def of(
         cls, spark: SparkSession, frame: DataFrame, key: ClusterKey, curve: Curve | None = None
     ) -> KeyedRows:
-        """Add a column for each key item that is not a plain column, and for the place on the curve of the key."""
+        """Add a column for each transformed key item and for the place on the curve."""
         columns, prefix, names = frame.columns, "__recluster", []
         while any(column.lower().startswith(prefix) for column in columns):
             prefix += "_"
@@ -92,93 +97,78 @@ class KeyedRows:
                     frame = frame.withColumn(names[-1], value)
         if curve is not None:
             names.insert(len(key.leading), f"{prefix}_place")
-            frame = with_place(frame, curve, key, f"{prefix}_place")
-        types = [field.dataType.simpleString() for field in frame.selectExpr(*names).schema.fields]
-        return cls(frame, tuple(names), tuple(types), tuple(map(quote, columns)), prefix)
+            on_curve = [field.column for field in key.on_curve]
+            types = dict(zip(on_curve, _types(frame, map(quote_path, on_curve)), strict=True))
+            frame = frame.selectExpr("*", *place_columns(curve, key, types, f"{prefix}_place"))
+        return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
 
-    def with_frame(self, frame: DataFrame) -> KeyedRows:
-        """Return other rows with the same columns."""
-        return replace(self, frame=frame)
-
-    def in_ranges(self, ranges: Sequence[ScanPartition]) -> KeyedRows:
-        """Keep the rows of Spark partition i whose key is in range i.
-
-        One condition serves all partitions: it looks up the bounds by the number of the partition.
-        """
-        lowers, uppers = ([getattr(r, end) for r in ranges] for end in ("lower", "upper"))
-        if not any([*lowers, *uppers]):
-            return self
-        deciding = deciding_columns([*lowers, *uppers])
-        value, types = key_sql(self.names[:deciding]), self.types[:deciding]
-        # As a column of its own, it keeps Spark from moving the condition below the steps of a place, which it would
-        # copy into it, each twice.
-        partition = f"{self.prefix}_partition"
-        rows = self.with_column(partition, "spark_partition_id()")
-        # A NULL key precedes every other key, but comparisons with it are neither true nor false.
-        for keys, compare, of_null in ((lowers, ">=", "false"), (uppers, "<", "true")):
-            if any(keys):
-                end = f"get({keys_sql(keys, types)}, {partition})"
-                condition = f"{end} is null or coalesce({value} {compare} {end}, {of_null})"
-                rows = rows.with_frame(rows.frame.where(condition))
-        return rows
-
-    def with_box(self, trees: Sequence[BoxTree], group_of: Sequence[int]) -> tuple[KeyedRows, str]:
-        """Add the number of each row's box, counted through the boxes of all groups; return it with its name.
+    def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
+        """Add the number of each row's new block, counted through the blocks of all groups.
 
         Args:
-            trees: The boxes of each file group.
-            group_of: For each Spark partition of the rows, the position of its group in ``trees``.
+            cuts: The cuts of each file group.
+            group_of: For each Spark partition of the rows, the position of its group in ``cuts``.
         """
-        rows, columns = self, range(trees[0].lower.shape[1])
-        ranks = [f"{self.prefix}_place_rank_{column}_0" for column in columns]
+        # Spark pushes no filter below this nondeterministic column. Below the steps, it would inline each into the
+        # next twice.
+        partition, group = f"{self.prefix}_partition", f"{self.prefix}_group"
+        number = f"get({_integers(group_of)}, {partition}) as {group}"
+        rows = self._with(f"spark_partition_id() as {partition}", number)
+        trees = [tree for tree in cuts if isinstance(tree, BoxTree)]
+        if not trees:
+            return rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group)
+        ranks = [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])]
         if any((tree.column == SHARE).any() for tree in trees):
-            rows = self._with_share()
+            rows = rows._with_share()
             ranks.append(rows.names[-1])
-        group, box = f"get({_integers(group_of)}, spark_partition_id())", f"{self.prefix}_box"
-        return self.with_frame(with_box(rows.frame, trees, group, ranks, box)), box
+        return rows._with(*box_columns(trees, group, ranks, self.block))
 
-    def in_boxes(self, trees: Sequence[BoxTree], group_of: Sequence[int], boxes: Sequence[int]) -> KeyedRows:
-        """Keep the rows of Spark partition i that lie in box i of ``boxes``; others as in :meth:`with_box`."""
-        rows, box = self.with_box(trees, group_of)
-        partition = f"{self.prefix}_partition"
-        rows = rows.with_column(partition, "spark_partition_id()")
-        return rows.with_frame(rows.frame.where(f"{box} = get({_integers(boxes)}, {partition})"))
+    @property
+    def block(self) -> str:
+        """The column that :meth:`with_blocks` adds."""
+        return f"{self.prefix}_block"
 
-    def shuffled_to_boxes(self, trees: Sequence[BoxTree], group_of: Sequence[int]) -> KeyedRows:
-        """Shuffle rows to their boxes: Spark partition i becomes box i; arguments as in :meth:`with_box`."""
-        rows, box = self.with_box(trees, group_of)
-        count = sum(map(len, trees))
-        rows = rows.with_column(box, f"get({_integers(partition_salts(count))}, {box})")
-        return self.with_frame(rows.frame.repartition(count, box))
+    def read_by(self, blocks: Sequence[int]) -> KeyedRows:
+        """Keep the rows of block ``blocks[i]`` in Spark partition i."""
+        own = f"get({_integers(blocks)}, {self.prefix}_partition)"
+        return replace(self, frame=self.frame.where(f"{self.block} = {own}"))
 
-    def in_blocks(self, starts: Sequence[Sequence[BlockStart]], group_of: Sequence[int]) -> KeyedRows:
-        """Shuffle rows to their new blocks: Spark partition i becomes block i, counted through all groups.
+    def shuffled(self, blocks: int) -> KeyedRows:
+        """Make each of ``blocks`` blocks a Spark partition."""
+        salt = f"{self.prefix}_salt"
+        rows = self._with(f"get({_integers(partition_salts(blocks))}, {self.block}) as {salt}")
+        return replace(rows, frame=rows.frame.repartition(blocks, salt))
 
-        Args:
-            starts: Where the blocks of each file group begin, in ascending order.
-            group_of: For each Spark partition of the rows, the position of its group in ``starts``.
-        """
-        cuts = [start for group in starts for start in group]
-        blocks = len(cuts) + len(starts)
+    def to_write(self) -> DataFrame:
+        """Return the rows sorted within each partition, with the table's columns only."""
+        from pyspark.sql import functions as F
+
+        return self.frame.sortWithinPartitions(*map(F.expr, self.names)).selectExpr(*self.columns)
+
+    def _by_starts(self, starts: Sequence[Sequence[BlockStart]], group: str) -> KeyedRows:
+        """Find each row's block by a binary search for the last start that is not above its key."""
+        cuts = [start for of_group in starts for start in of_group]
         rows, values = self, [cut.key for cut in cuts]
         if any(cut.share for cut in cuts):
             rows = self._with_share()
             values = [[*cut.key, pa.scalar(round(cut.share * SHARES), pa.int32())] for cut in cuts]
         deciding = deciding_columns(values)
-        key, array = key_sql(rows.names[:deciding]), keys_sql(values, rows.types[:deciding])
-        group, block, end = (f"{self.prefix}_{purpose}" for purpose in ("group", "block", "end"))
+        names = rows.names[:deciding]
         first_cuts = list(accumulate(map(len, starts), initial=0))
-        rows = rows.with_column(group, f"get({_integers(group_of)}, spark_partition_id())")
-        rows = rows.with_column(block, f"get({_integers(first_cuts[:-1])}, {group})")
-        rows = rows.with_column(end, f"get({_integers(first_cuts[1:])}, {group})")
+        keys, block, end = f"{self.prefix}_cuts", f"{self.block}_start", f"{self.prefix}_end"
+        steps = [
+            f"{keys_sql(values, _types(rows.frame, names))} as {keys}",
+            f"get({_integers(first_cuts[:-1])}, {group}) as {block}",
+            f"get({_integers(first_cuts[1:])}, {group}) as {end}",
+        ]
         for bit in reversed(range(max(map(len, starts)).bit_length())):
-            # A binary search for the last cut that is not above the row's key.
             candidate = f"{block} + {(1 << bit) - 1}"
-            reached = f"{candidate} < {end} and coalesce({key} >= get({array}, {candidate}), false)"
-            rows = rows.with_column(block, f"if({reached}, {block} + {1 << bit}, {block})")
+            # A comparison with a NULL key is NULL.
+            reached = f"{candidate} < {end} and coalesce({key_sql(names)} >= get({keys}, {candidate}), false)"
+            steps.append(f"if({reached}, {block} + {1 << bit}, {block}) as {self.block}_{bit}")
+            block = f"{self.block}_{bit}"
         # Every group before this one has one block more than it has cuts.
-        rows = rows.with_column(block, f"get({_integers(partition_salts(blocks))}, {block} + {group})")
-        return self.with_frame(rows.frame.repartition(blocks, block))
+        return rows._with(*steps, f"{block} + {group} as {self.block}")
 
     def _with_share(self) -> KeyedRows:
         """Add a last key column by which the rows of one value are split.
@@ -188,28 +178,22 @@ class KeyedRows:
         """
         spread = f"((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L"
         share = f"{self.prefix}_share"
-        rows = self.with_column(share, f"cast(shiftright({spread}, 12) as int)")
-        return replace(rows, names=(*self.names, share), types=(*self.types, "int"))
+        rows = self._with(f"cast(shiftright({spread}, 12) as int) as {share}")
+        return replace(rows, names=(*self.names, share))
 
-    def with_column(self, name: str, expression: str) -> KeyedRows:
-        """Return the rows with one more column, or another value of one."""
-        from pyspark.sql import functions as F
+    def _with(self, *columns: str) -> KeyedRows:
+        """Return the rows with more columns, each of which may refer to the ones before."""
+        return replace(self, frame=self.frame.selectExpr("*", *columns))
 
-        return self.with_frame(self.frame.withColumn(name, F.expr(expression)))
 
-    def to_write(self) -> DataFrame:
-        """Return the rows sorted within each partition, with the table's columns only."""
-        from pyspark.sql import functions as F
-
-        return self.frame.sortWithinPartitions(*map(F.expr, self.names)).select(*self.columns)
+def _types(frame: DataFrame, columns: Iterable[str]) -> list[str]:
+    """Return Spark's types of columns, which are SQL."""
+    return [field.dataType.simpleString() for field in frame.selectExpr(*columns).schema.fields]
 
 
 @contextmanager
 def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
-    """Yield one column expression for each key item, computed by Iceberg's own transforms.
-
-    A frame takes them while the context lasts; afterwards the session has no setting of ours.
-    """
+    """Yield a column expression for each key item, by Iceberg's own transforms; apply them within the context."""
     from pyspark.sql import functions as F
 
     items = [F.expr(field.transform.sql(quote_path(field.column), _FUNCTIONS)) for field in key.fields]
@@ -225,7 +209,7 @@ def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
 
 
 def partition_salts(partitions: int) -> npt.NDArray[np.int64]:
-    """Return an integer for each partition that Spark's hash partitioning sends there: int64 (partitions,)."""
+    """Return, for each partition, an integer that Spark's hash partitioning sends there: int64 (partitions,)."""
     salts = np.full(partitions, -1, dtype=np.int64)
     start, size = 0, 64 * partitions
     while (salts < 0).any():

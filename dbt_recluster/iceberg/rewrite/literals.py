@@ -22,7 +22,7 @@ KeyValue = Sequence[pa.Scalar]
 
 
 def exact_literal(value: pa.Scalar, spark_type: str) -> str:
-    """Return a value as SQL that does not depend on quoting rules, time zones or rounding."""
+    """Return a value as SQL, independent of quoting rules, time zones and rounding."""
     if not value.is_valid:
         return f"cast(null as {spark_type})"
     kind = value.type
@@ -33,9 +33,9 @@ def exact_literal(value: pa.Scalar, spark_type: str) -> str:
     if pa.types.is_timestamp(kind):
         micros = value.cast(pa.int64()).as_py()
         if spark_type == "timestamp_ntz":
-            # NumPy takes the first microsecond for no time.
+            # NumPy reads the first microsecond as NaT.
             seconds, rest = divmod(micros, 1_000_000)
-            # Spark wants four digits of a year, also of one before the first.
+            # Spark wants four digits of a year, also before year 1.
             text = re.sub(r"\d+", lambda year: f"{year[0]:0>4}", str(np.datetime64(seconds, "s")), count=1)
             return f"timestamp_ntz'{text}.{rest:06}'"
         return f"timestamp_micros({micros}L)"
@@ -43,13 +43,7 @@ def exact_literal(value: pa.Scalar, spark_type: str) -> str:
 
 
 def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
-    """Return values as Spark prints them, whatever their year and the session's time zone; binary as hex.
-
-    Args:
-        spark: The session.
-        values: Values of one type; times may be given as microseconds since 1970.
-        spark_type: Their Spark type.
-    """
+    """Return values of one type as Spark prints them, in UTC; binary as hex. Times may be microseconds since 1970."""
     if not values:
         return []
     if spark_type in TIMES:
@@ -61,38 +55,35 @@ def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -
 
 
 def key_sql(names: Sequence[str]) -> str:
-    """Return a row's key as one SQL value. Spark compares structs like tuples, NULL first."""
+    """Return a row's key as one SQL value; Spark compares structs like tuples, NULL first."""
     if len(names) == 1:
         return names[0]
     fields = (f"'k{place}', {name}" for place, name in enumerate(names))
     return f"named_struct({', '.join(fields)})"
 
 
-def keys_sql(keys: Sequence[KeyValue | None], types: Sequence[str]) -> str:
-    """Return keys, as far as ``types`` go, as an array of values like :func:`key_sql`; None becomes NULL.
-
-    Spark folds it into a constant.
-    """
-    items = ("null" if key is None else key_sql([*map(exact_literal, key, types)]) for key in keys)
+def keys_sql(keys: Sequence[KeyValue], types: Sequence[str]) -> str:
+    """Return the first ``len(types)`` columns of keys as a constant array of values like :func:`key_sql`."""
+    items = (key_sql([*map(exact_literal, key, types)]) for key in keys)
     return f"array({', '.join(items)})"
 
 
-def deciding_columns(keys: Sequence[KeyValue | None]) -> int:
-    """Return how many of the first columns tell whether a row is at or above keys: NULL at the end is below all."""
-    deciding = (place for key in keys for place, value in enumerate(key or (), 1) if value.is_valid)
+def deciding_columns(keys: Sequence[KeyValue]) -> int:
+    """Return how many columns decide whether a row is at or above keys: trailing NULLs do not, they are least."""
+    deciding = (place for key in keys for place, value in enumerate(key, 1) if value.is_valid)
     return max(deciding, default=1)
 
 
 def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
-    """Return the least values of a column at which a key item reaches boundaries, as far as its type has them.
+    """Return the least values of a column at which a key item reaches boundaries, within the range of its type.
 
     Args:
         field: The key item.
         spark_type: The type of its column.
-        boundaries: Values of the item, as bounds of blocks have them (see ``BlockMetadata``).
+        boundaries: Values of the item, as in ``BlockMetadata``.
 
     Returns:
-        As many values. Dates are days since 1970, times microseconds.
+        A value for each boundary. Dates are days since 1970, times microseconds.
 
     Raises:
         ValueError: The boundaries are of another type.
@@ -135,31 +126,28 @@ def _decimal_starts(transform: Transform, spark_type: str, boundaries: Sequence[
 
 
 def _multiple(transform: Transform, value: int, least: float = -math.inf) -> int:
-    """Return the least number that is truncated to ``value`` or more.
-
-    Numbers between ``least`` and its first multiple stay themselves (see ``Truncate.sql``).
-    """
+    """Return the least number that is truncated to ``value`` or more; below the first multiple none is truncated."""
     width = transform.width if isinstance(transform, Truncate) else 1
     multiple = -(-value // width) * width
     return multiple if multiple - width >= least else value
 
 
 def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Return whole numbers of any size, limited to those that the type holds."""
+    """Return integers of any size, clipped to the range of the type."""
     limits = np.iinfo(str(kind))
     return pa.array([min(max(number, int(limits.min)), int(limits.max)) for number in numbers], kind)
 
 
 def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
-    """Return a value of a column of an Iceberg type as Iceberg's parser of expressions takes it.
+    """Return a value, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
 
     Args:
-        value: A value as :meth:`Transform.start` returns it, or None.
-        kind: The type.
+        value: The value, or None.
+        kind: Its Iceberg type.
         up: Whether to round zero up: -0.0 and 0.0 are one value to Spark, and two to Iceberg.
 
     Returns:
-        The value, or None if no constant stands for it.
+        The value, or None if the parser has no constant for it.
     """
     if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns") or isinstance(value, bytes):
         return None

@@ -1,11 +1,10 @@
-"""Merge file groups: read their files, sort the rows by the cluster key, split them into new files.
+"""Merge file groups: read their files, sort the rows by the cluster key, and cut them into new files.
 
-Nothing is committed here. The parts are those that Iceberg's ``rewrite_data_files`` is made of: a staged set of scan
-tasks is read through ``scan-task-set-id``, and a write with ``rewritten-file-scan-task-set-id`` creates files and no
-snapshot.
+Nothing is committed here. As in Iceberg's ``rewrite_data_files``, a staged set of scan tasks is read through
+``scan-task-set-id``, and a write with ``rewritten-file-scan-task-set-id`` creates files and no snapshot.
 
-A round merges all its groups with as few Spark jobs as possible: one pass over the key columns that finds the split
-points, then one write of the groups that are read by ranges, and one of those that are shuffled.
+A round takes as few Spark jobs as possible: one samples the key columns of all groups that need cuts, one writes the
+groups that are read by ranges, and one those that are shuffled.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     ScanPartition,
     scan_partitions,
 )
-from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import block_ranges, box_ranges, bytes_read, is_ascending
+from dbt_recluster.iceberg.rewrite.keyed_rows import Cuts, KeyedRows, count_blocks
+from dbt_recluster.iceberg.rewrite.ranges import bytes_read, is_ascending, read_ranges
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
@@ -33,15 +32,14 @@ from dbt_recluster.key.box_tree import SHARE, BoxTree, one_box
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 
-# With this many sampled rows, a block ends within a few percent of where it should.
+# Blocks then end within a few percent of where they should.
 _SAMPLED_PER_BLOCK = 4000
 _MOST_SAMPLED = 2_000_000
-# Reading by ranges reads some row groups more than once; a shuffle writes and reads everything once more. With TPC-H's
-# lineitem the two took the same time when ranges read the files 2.9 times (benchmarks/merge.py).
+# Ranges read some row groups more than once; a shuffle writes and reads everything once more. On TPC-H's lineitem both
+# took the same time when ranges read the files 2.9 times (benchmarks/merge.py).
 _MOST_READ_AGAIN = 1.9
-# The cost of opening a file and reading its footer, in bytes read in the same time.
+# Bytes that are read in the time of opening a file and reading its footer, and of starting a shuffle's second stage.
 _OPEN_BYTES = 64 * 1024
-# The fixed cost of a shuffle's second stage, likewise.
 _SHUFFLE_BYTES = 4 * 1024 * 1024
 
 
@@ -64,23 +62,18 @@ class _GroupPlan:
     Attributes:
         number: Position among the groups of the round.
         group: The group.
-        blocks: Where its new blocks begin; of a curve, the boxes that they are.
-        ranges: Its new blocks if each is read by itself; None if the group is shuffled.
+        cuts: Where its new blocks begin, or their boxes.
+        ranges: What each new block reads, by number; None to shuffle the group.
     """
 
     number: int
     group: FileGroup
-    blocks: Sequence[BlockStart] | BoxTree
-    ranges: Sequence[ScanPartition] | None
-
-    @property
-    def count(self) -> int:
-        """Number of new blocks; some may turn out to have no row."""
-        return len(self.blocks) if isinstance(self.blocks, BoxTree) else len(self.blocks) + 1
+    cuts: Cuts
+    ranges: dict[int, ScanPartition] | None
 
     @property
     def job(self) -> tuple[int, bool]:
-        """What the groups of one job have in common: their spec, and whether they are shuffled."""
+        """Groups with equal values are written by one job: partition spec, and whether to shuffle."""
         return self.group.spec_id, self.ranges is None
 
 
@@ -90,12 +83,11 @@ class Merger:
 
     Attributes:
         progress: Callback for the progress of the merge, or None.
-        target: The table as it will be when the new files are committed, whose properties they follow; None is the
-            same.
+        target: The table as the commit will leave it, whose properties new files follow; None for ``table``.
         curve: The curve that the key ends in, or None.
 
     Raises:
-        ValueError: The key ends in a curve, and there is none, or the other way round.
+        ValueError: The key ends in a curve and none is given, or the other way round.
     """
 
     table: IcebergTable
@@ -116,11 +108,11 @@ class Merger:
         """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
 
         Returns:
-            What was written, in the order of the groups.
+            The rewritten groups, in the order of ``groups``.
 
         Raises:
             MergeFailedError: The new files do not hold the rows of the old ones.
-            OrphanFilesError: Something failed, and some of the new files could not be deleted afterwards.
+            OrphanFilesError: The merge failed, and some of the new files could not be deleted.
         """
         plans = self._plan(self._with_counted_rows(groups))
         jobs = RoundJobs(self.table.spark, [group.bytes for group in groups], self.progress)
@@ -141,7 +133,7 @@ class Merger:
         return result
 
     def _with_counted_rows(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
-        """Count the rows of the groups whose delete files do not record how many rows they delete."""
+        """Count the rows of groups whose delete files do not record how many rows they delete."""
         unknown = [group for group in groups if group.live_rows is None]
         if not unknown:
             return list(groups)
@@ -153,7 +145,7 @@ class Merger:
         ]
 
     def _plan(self, groups: Sequence[FileGroup]) -> list[_GroupPlan]:
-        """Decide where to split each group and how to read it."""
+        """Decide where to cut each group and how to read it."""
         limits = [self.limits.rows_in(group) for group in groups]
         large = [number for number, group in enumerate(groups) if (group.live_rows or 0) > limits[number]]
         samples: dict[int, GroupSample] = {}
@@ -167,12 +159,12 @@ class Merger:
         plans = []
         for number, group in enumerate(groups):
             sample = samples.get(number)
-            blocks = self._blocks(sample, limits[number])
-            plans.append(_GroupPlan(number, group, blocks, self._ranges(group, blocks, sample)))
+            cuts = self._cuts(sample, limits[number])
+            plans.append(_GroupPlan(number, group, cuts, self._ranges(group, cuts, sample)))
         return plans
 
-    def _blocks(self, sample: GroupSample | None, limit: int) -> Sequence[BlockStart] | BoxTree:
-        """Decide where the blocks of a sampled group begin or, if the key is a curve alone, which boxes they are."""
+    def _cuts(self, sample: GroupSample | None, limit: int) -> Cuts:
+        """Cut a group into blocks; one without a sample is a single block."""
         if self.curve is None or self.key.leading:
             return sample.block_starts(limit) if sample else []
         if sample is None:
@@ -183,70 +175,53 @@ class Merger:
         return sample.boxes(limit, self.curve.parts, columns * blocks ** (-1 / columns))
 
     def _ranges(
-        self, group: FileGroup, blocks: Sequence[BlockStart] | BoxTree, sample: GroupSample | None
-    ) -> list[ScanPartition] | None:
-        """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if self.curve is not None and not is_ascending(self.curve):
-            return None
-        if isinstance(blocks, BoxTree):
-            cuts, is_shared = len(blocks) - 1, bool((blocks.column == SHARE).any())
+        self, group: FileGroup, cuts: Cuts, sample: GroupSample | None
+    ) -> dict[int, ScanPartition] | None:
+        """Return what each block of a group reads, or None if a shuffle is cheaper or necessary."""
+        if sample is None or count_blocks(cuts) == 1:
+            return {0: ScanPartition(group.files, group.spec_id)}
+        if isinstance(cuts, BoxTree):
+            is_shared = bool((cuts.column == SHARE).any())
         else:
-            cuts, is_shared = len(blocks), any(start.share for start in blocks)
-        if is_shared or (sample and not sample.has_bounds):
+            is_shared = any(start.share for start in cuts)
+        if is_shared or not sample.has_bounds or (self.curve is not None and not is_ascending(self.curve)):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
-        is_sorted = sample.is_sorted if sample else (True,) * len(group.files)
-        files = zip(group.files, is_sorted, strict=True)
+        files = zip(group.files, sample.is_sorted, strict=True)
         unsorted = sum(file.bytes for file, sorted_inside in files if not sorted_inside)
         # Unsorted files overlap with everything, which is clear before any range is built.
-        if unsorted * cuts > 2 * affordable:
+        if unsorted * (count_blocks(cuts) - 1) > 2 * affordable:
             return None
-        if isinstance(blocks, BoxTree):
-            assert self.curve is not None
-            ranges = box_ranges(self.table, group, self.key, self.curve, blocks)
-        else:
-            ranges = block_ranges(self.table, group, self.key, [start.key for start in blocks])
-        opened = [len(block_range.files) for block_range in ranges]
+        ranges = read_ranges(self.table, group, self.key, self.curve, cuts)
+        opened = [len(block_range.files) for block_range in ranges.values()]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None
-        cost = bytes_read(group, ranges, is_sorted) - group.bytes
+        cost = bytes_read(group, ranges.values(), sample.is_sorted) - group.bytes
         cost += (sum(opened) - len(group.files)) * _OPEN_BYTES
         return ranges if cost <= affordable else None
 
     def _write(self, plans: Sequence[_GroupPlan], jobs: RoundJobs) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
         spec_id, is_shuffled = plans[0].job
+        counts = [count_blocks(plan.cuts) for plan in plans]
         if is_shuffled:
             parallelism = self.table.spark.sparkContext.defaultParallelism
             partitions = scan_partitions([plan.group for plan in plans], parallelism)
-            of_block = [plan for plan in plans for _ in range(plan.count)]
+            blocks = [(place, number) for place, count in enumerate(counts) for number in range(count)]
         else:
-            partitions = [block_range for plan in plans for block_range in plan.ranges or ()]
-            of_block = [plan for plan in plans for _ in plan.ranges or ()]
+            partitions = [block for plan in plans for block in (plan.ranges or {}).values()]
+            blocks = [(place, number) for place, plan in enumerate(plans) for number in plan.ranges or ()]
+        writers = [plans[place] for place, _ in blocks]
         with staged(self.table, partitions) as source:
             rows = KeyedRows.of(self.table.spark, source.frame, self.key, self.curve)
-            rows = self._in_blocks(rows, plans, partitions)
+            if is_shuffled:
+                group_of = [partition.group for partition in partitions]
+                rows = rows.with_blocks([plan.cuts for plan in plans], group_of).shuffled(sum(counts))
+            elif max(counts) > 1:
+                first = [0, *accumulate(counts)]
+                rows = rows.with_blocks([plan.cuts for plan in plans], [place for place, _ in blocks])
+                rows = rows.read_by([first[place] + number for place, number in blocks])
             step, stages = ("merge by a shuffle", 2) if is_shuffled else ("merge by ranges", 1)
-            with jobs.write(step, source.set_id, [plan.number for plan in of_block], stages):
-                written_to = [plan.group.partition for plan in of_block]
+            with jobs.write(step, source.set_id, [plan.number for plan in writers], stages):
+                written_to = [plan.group.partition for plan in writers]
                 return write_files(self.target or self.table, rows.to_write(), source, spec_id, written_to)
-
-    def _in_blocks(
-        self, rows: KeyedRows, plans: Sequence[_GroupPlan], partitions: Sequence[ScanPartition]
-    ) -> KeyedRows:
-        """Have each Spark partition hold the rows of a new block, given the partitions that read them."""
-        trees = [plan.blocks for plan in plans if isinstance(plan.blocks, BoxTree)]
-        starts = [plan.blocks for plan in plans if not isinstance(plan.blocks, BoxTree)]
-        if plans[0].job[1]:
-            group_of = [partition.group for partition in partitions]
-            return rows.shuffled_to_boxes(trees, group_of) if trees else rows.in_blocks(starts, group_of)
-        if not trees:
-            return rows.in_ranges(partitions)
-        before = accumulate(map(len, trees), initial=0)
-        group_of = [number for number, plan in enumerate(plans) for _ in plan.ranges or ()]
-        boxes = [
-            first + block.box
-            for first, plan in zip(before, plans, strict=False)
-            for block in plan.ranges or ()
-        ]
-        return rows.in_boxes(trees, group_of, boxes)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +19,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
+from dbt_recluster.iceberg.rewrite.keyed_rows import Cuts
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_json
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
@@ -29,70 +29,41 @@ from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Transform
 
 _ALL: Condition = {"type": "literal", "value": True}
-_NONE: Condition = {"type": "literal", "value": False}
 _METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
 
 
-def block_ranges(
-    table: IcebergTable, group: FileGroup, key: ClusterKey, starts: Sequence[KeyValue]
-) -> list[ScanPartition]:
-    """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
+def read_ranges(
+    table: IcebergTable, group: FileGroup, key: ClusterKey, curve: Curve | None, cuts: Cuts
+) -> dict[int, ScanPartition]:
+    """Return the files and the row filter of each new block of a group, by its number.
 
-    A block has the files that may hold a row of it, by their bounds; one without any is left out. There are none if
-    Iceberg has no constants of the key's type, so that all blocks would read all files.
+    A block reads the files that may hold a row of it, by their bounds; one without any is left out. The result is empty
+    if a block would read every file because Iceberg has no constants of the key's type.
     """
-    conditions = _Conditions(table, key)
-    ends = list(pairwise([None, *starts, None]))
-    reading = _reading(table, group, [conditions.between(lower, upper) for lower, upper in ends])
-    return [replace(block, lower=ends[number][0], upper=ends[number][1]) for number, block in reading]
-
-
-def box_ranges(
-    table: IcebergTable, group: FileGroup, key: ClusterKey, curve: Curve, tree: BoxTree
-) -> list[ScanPartition]:
-    """Return the same of blocks that are boxes of a curve."""
-    conditions = _Conditions(table, key)
-    types = table.columns().types
-    starts = [
-        column_starts(field, types[field.column], boundaries)
-        for field, boundaries in zip(key.on_curve, curve.boundaries, strict=True)
-    ]
-    boxes = zip(*tree.regions(curve.parts), strict=True)
-    reading = _reading(table, group, [conditions.in_box(starts, lower, upper) for lower, upper in boxes])
-    return [replace(block, box=number) for number, block in reading]
-
-
-def _reading(
-    table: IcebergTable, group: FileGroup, conditions: Sequence[Condition]
-) -> list[tuple[int, ScanPartition]]:
-    """Return the files that may hold rows for which each condition holds, and which; none if one admits all rows."""
-    if len(conditions) == 1:
-        return [(0, ScanPartition(group.files, group.spec_id))]
     by_path = {file.path: file for file in group.files}
     expressions, functions = table.iceberg.expressions, JavaFunctions(table.spark)
     files = java_list(table.spark, [file.task.file() for file in group.files])
     location = functions.function(functions.method(CONTENT_FILE, "location", STRING))
     evaluate = functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
-    reading = []
-    for number, condition in enumerate(conditions):
+    schema, ranges = table.java.schema(), {}
+    for number, condition in enumerate(_Conditions(table, key).of_blocks(curve, cuts)):
         if condition == _ALL:
-            return []  # the block would read every file
-        # Without a schema the parser takes times as numbers, which have no year that it does not know.
+            return {}
+        # Without a schema the parser takes times as numbers, and so any year.
         wanted = expressions.ExpressionParser.fromJson(json.dumps(condition))
-        evaluator = expressions.InclusiveMetricsEvaluator(table.java.schema(), wanted, True)
+        evaluator = expressions.InclusiveMetricsEvaluator(schema, wanted, True)
         may_match = functions.predicate(evaluate.bindTo(evaluator))
         paths = functions.strings(files.stream().filter(may_match).map(location).iterator())
         if paths:
-            own = tuple(by_path[path] for path in paths)
-            reading.append((number, ScanPartition(own, group.spec_id, wanted)))
-    return reading
+            ranges[number] = ScanPartition(tuple(by_path[path] for path in paths), group.spec_id, wanted)
+    return ranges
 
 
-def bytes_read(group: FileGroup, ranges: Sequence[ScanPartition], is_sorted: Sequence[bool]) -> float:
+def bytes_read(group: FileGroup, ranges: Iterable[ScanPartition], is_sorted: Sequence[bool]) -> float:
     """Estimate the bytes that reading these ranges takes.
 
-    A range reads the row groups that it overlaps. So every cut within a sorted file makes two blocks read the same row
-    group, and every block reads the whole of an unsorted file.
+    Every cut within a sorted file makes two blocks read the same row group, and every block reads the whole of an
+    unsorted file.
     """
     readers = Counter(id(file) for block_range in ranges for file in block_range.files)
     total = 0.0
@@ -103,7 +74,7 @@ def bytes_read(group: FileGroup, ranges: Sequence[ScanPartition], is_sorted: Seq
 
 
 def is_ascending(curve: Curve) -> bool:
-    """Whether boundaries ascend; if somebody changed them, parts of a column are no ranges of its values."""
+    """Return whether boundaries ascend; edited ones may not, and parts of a column are no value ranges then."""
     orders = (np.asarray(pc.sort_indices(column)) for column in curve.boundaries if not column.null_count)
     ascending = [bool((np.diff(order) > 0).all()) for order in orders]
     return ascending.count(True) == len(curve.boundaries)
@@ -114,13 +85,24 @@ class _Conditions:
 
     def __init__(self, table: IcebergTable, key: ClusterKey) -> None:
         self._kinds = {path: kind for path, kind, _ in table.primitive_fields()}
-        self._key = key
+        self._table, self._key = table, key
 
-    def in_box(self, starts: Sequence[pa.Array], lower: IntArray, upper: IntArray) -> Condition:
-        """Return a condition that holds for every row whose ranks, (columns,), lie within a box.
+    def of_blocks(self, curve: Curve | None, cuts: Cuts) -> list[Condition]:
+        """Return the condition of each block."""
+        if not isinstance(cuts, BoxTree):
+            keys = [start.key for start in cuts]
+            return [self._between(lower, upper) for lower, upper in pairwise([None, *keys, None])]
+        assert curve is not None
+        types = self._table.columns().types
+        starts = [
+            column_starts(field, types[field.column], boundaries)
+            for field, boundaries in zip(self._key.on_curve, curve.boundaries, strict=True)
+        ]
+        boxes = zip(*cuts.regions(curve.parts), strict=True)
+        return [self._in_box(starts, lower, upper) for lower, upper in boxes]
 
-        ``starts`` has the least value of each rank of a column but the first.
-        """
+    def _in_box(self, starts: Sequence[pa.Array], lower: IntArray, upper: IntArray) -> Condition:
+        """Return the condition of ranks within a box; ``starts`` has the least value of each rank but the first."""
         box = []
         for field, of_rank, low, high in zip(self._key.on_curve, starts, lower, upper, strict=True):
             least = _python(of_rank[int(low) - 1]) if low else None
@@ -128,7 +110,7 @@ class _Conditions:
             box.append(self._interval(field.column, least, beyond))
         return combine("and", [interval for interval in box if interval != _ALL] or [_ALL])
 
-    def between(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
+    def _between(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
         """Return a condition that holds for every row from one key to below another, by their first item."""
         field, closed = self._key.fields[0], len(self._key.fields) > 1
         is_date = self._kinds[field.column] == "date"

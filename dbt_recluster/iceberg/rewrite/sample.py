@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +19,15 @@ from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import quote_path
+from dbt_recluster.key.columns import base_type, quote_path
 from dbt_recluster.key.curve import Curve
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from dbt_recluster.key.transforms import TEXTS
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
 _ROW_BITS = 33
-# Strides begin at scattered offsets, or the sample of data that repeats itself in step with them would be a single
-# value. The multiplier has no small factors.
+# Scatters the sampled rows within their strides, for data that repeats itself in step. Has no small factors.
 _SCATTER = 2_654_435_761
-# Characters, or bytes, of a boundary of a curve: the driver holds a thousand of them for each column, and as many times
-# as rows are sampled.
+# Characters, or bytes, of a boundary of a curve. Bounds the driver's memory: it holds one for each sampled row.
 LONGEST_TEXT = 1_024
 # How far a block may be off, in standard deviations of its sampled rows.
 _DEVIATIONS = 3.5
@@ -50,9 +45,9 @@ class GroupSample:
         counts: How often each key was sampled.
         rows: Rows of the group, without deleted ones.
         stride: Rows that one sampled row represents.
-        is_sorted: For each file of the group, whether its rows are in the order of the key, as far as the sample shows.
-        has_bounds: Whether Iceberg's bounds hold. It decodes text before it compares it, so those of text that is not
-            UTF-8 are not in Spark's order, which is by byte. Considers all rows of all groups.
+        is_sorted: For each file of the group, whether the sample is in the order of the key.
+        has_bounds: Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of
+            text that is not UTF-8 are not in Spark's order, which is by byte.
         points: The keys as ranks, if the key is a curve.
     """
 
@@ -75,7 +70,7 @@ class GroupSample:
         return cut_into_boxes(self.points, self._safe(limit), parts, per_block)
 
     def _safe(self, limit: float) -> float:
-        """Return a limit by which no block has more than ``limit`` rows, whatever the error of the sample."""
+        """Return ``limit`` less the error of the sample."""
         if self.stride == 1:
             return limit
         # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted files, by
@@ -94,15 +89,11 @@ def take_samples(
     curve: Curve | None = None,
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
-    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
-    rows, has_bounds = _read(table, partitions, key, [strides[partition.group] for partition in partitions])
+    rows, partitions, has_bounds = _read(table, groups, key, strides)
     names = [f"key_{position}" for position in range(len(key.fields))]
-    on_curve = curve_values(rows, key)
     if curve is not None:
-        rows = rows.append_column(_PLACE, pa.array(curve.index(on_curve)))
+        rows = rows.append_column(_PLACE, pa.array(curve.index(curve_values(rows, key))))
         names.insert(len(key.leading), _PLACE)
-    group_of = np.array([partition.group for partition in partitions])
-    rows = rows.append_column(_GROUP, pa.array(group_of[_numbers(rows, "place") >> _ROW_BITS]))
     rows = _sorted_rows(rows, [_GROUP, *names])
     is_new = _is_new_value(rows, [_GROUP, *names])
     is_sorted = _are_sorted(_numbers(rows, "place"), np.cumsum(is_new), partitions)
@@ -132,53 +123,48 @@ def sample_keys(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
 ) -> list[pa.Table]:
     """Return the keys, ``key_0``..., of one of every ``strides[i]`` rows of ``groups[i]``, for each of the groups."""
-    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
-    rows, _ = _read(table, partitions, key, [strides[partition.group] for partition in partitions])
-    group_of = np.array([partition.group for partition in partitions])
-    group = group_of[_numbers(rows, "place") >> _ROW_BITS]
-    return [rows.filter(pa.array(group == number)) for number in range(len(groups))]
+    rows, _, _ = _read(table, groups, key, strides)
+    return [rows.filter(pc.equal(rows[_GROUP], number)) for number in range(len(groups))]
 
 
 def _read(
-    table: IcebergTable, partitions: Sequence[ScanPartition], key: ClusterKey, strides: Sequence[int]
-) -> tuple[pa.Table, bool]:
-    """Read ``place`` and ``key_0``... of one row of each stride; tell whether text that has bounds is all UTF-8."""
+    table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
+) -> tuple[pa.Table, list[ScanPartition], bool]:
+    """Read one row of each stride.
+
+    Returns:
+        ``place``, ``key_0``... and the group of each row; the partitions that read them; whether all text by whose
+        bounds ranges are read is UTF-8.
+    """
     from pyspark.sql import functions as F
 
+    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
+    group_of = np.array([partition.group for partition in partitions])
+    types = table.columns().types
+    kinds = [base_type(types[field.column]) for field in key.fields]
+    bounding = kinds[:1] if key.leading else kinds
+    texts = [quote_path(f.column) for f, kind in zip(key.fields, bounding, strict=False) if kind in TEXTS]
+    row = f"(place & {(1 << _ROW_BITS) - 1}L)"
+    by_partition = ", ".join(f"{strides[group]}L" for group in group_of)
+    stride = f"get(array({by_partition}), cast(shiftright(place, {_ROW_BITS}) as int))"
     with staged(table, partitions) as files:
-        with key_columns(table.spark, key) as columns:
-            # Ranges are read by the bounds of these columns.
-            bounding = [quote_path(field.column) for field in key.leading[:1] or key.on_curve]
-            sources = [F.expr(column).alias(f"source_{place}") for place, column in enumerate(bounding)]
-            named = [column.alias(f"key_{position}") for position, column in enumerate(columns)]
-            frame = files.frame.select(*sources, *named)
-        names = frame.columns[len(sources) :]
-        texts = [f.name for f in frame.schema.fields[: len(sources)] if f.dataType.typeName() == "string"]
+        frame = files.frame
         if texts:
-            all_utf_8 = " and ".join(f"coalesce({_is_utf_8(name)}, true)" for name in texts)
+            all_utf_8 = " and ".join(f"coalesce({_is_utf_8(text)}, true)" for text in texts)
             frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
-        frame = frame.selectExpr("monotonically_increasing_id() as place", *names).selectExpr(
-            "*",
-            f"place & {(1 << _ROW_BITS) - 1}L as row_number",
-            f"get(array({', '.join(f'{stride}L' for stride in strides)}), "
-            f"cast(shiftright(place, {_ROW_BITS}) as int)) as stride",
-        )
-        frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
-        frame = frame.selectExpr("place", *_cut_off_texts(frame, names[len(key.leading) :], names))
+        with key_columns(table.spark, key) as columns:
+            for position in range(len(key.leading), len(columns)):
+                if kinds[position] in (*TEXTS, "binary"):
+                    columns[position] = F.substring(columns[position], 1, LONGEST_TEXT + 1)
+            named = [column.alias(f"key_{position}") for position, column in enumerate(columns)]
+            frame = frame.select(F.monotonically_increasing_id().alias("place"), *named)
+        frame = frame.where(f"{row} % {stride} = (({row} div {stride}) * {_SCATTER}L) % {stride}")
         rows = collect_arrow(frame)
+        rows = rows.append_column(_GROUP, pa.array(group_of[_numbers(rows, "place") >> _ROW_BITS]))
         if not texts:
-            return rows, True
+            return rows, partitions, True
         metrics = frame._jdf.queryExecution().observedMetrics()
-        return rows, not metrics.apply(_NOT_UTF_8).get(0)
-
-
-def _cut_off_texts(frame: DataFrame, on_curve: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return columns as SQL, texts on a curve up to one character more than boundaries have."""
-    kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    texts = [name for name in on_curve if kinds[name] in ("string", "binary")]
-    return [
-        f"substring({name}, 1, {LONGEST_TEXT + 1}) as {name}" if name in texts else name for name in names
-    ]
+        return rows, partitions, not metrics.apply(_NOT_UTF_8).get(0)
 
 
 def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
@@ -193,7 +179,7 @@ def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
 
 
 def _is_utf_8(column: str) -> str:
-    """Return SQL for whether text is UTF-8, of Spark 4 or of 3.5, which decodes and encodes it again."""
+    """Return SQL that tests whether text is UTF-8; Spark 3.5 has no function for it."""
     from pyspark.sql import functions as F
 
     if hasattr(F, "is_valid_utf8"):
@@ -210,7 +196,7 @@ def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
 
 
 def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Sort rows by columns in Spark's order: NULL first, NaN last. A sort in Spark would cost another stage."""
+    """Sort rows in Spark's order, NULL first and NaN last; Spark would need another stage."""
     keys = []
     for name in names:
         rows = rows.append_column(f"{name}_is_valid", rows.column(name).is_valid())
@@ -234,11 +220,11 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
 
 
 def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartition]) -> list[bool]:
-    """Tell which partitions read sorted files: in the order of reading, the key falls only between two files.
+    """Tell which partitions read sorted files: read in order, the key falls only between two files.
 
     Args:
-        place: Where each sampled row was read, int64 (n,), in the order of the key.
-        key: The rank of its key, int64 (n,).
+        place: Where each sampled row was read, in the order of the key: int64 (n,).
+        key: The rank of its key: int64 (n,).
         partitions: All partitions.
     """
     order = np.argsort(place, kind="stable")

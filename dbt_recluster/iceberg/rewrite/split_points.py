@@ -1,7 +1,7 @@
 """Where to split a sorted block set into new blocks. NumPy only.
 
-A new block is neither larger than its limit nor, unless it is the last of its set, smaller than half of it. The rows of
-one key value stay together, unless they do not fit into one block.
+A new block has at most its limit of rows and, unless it is the last of its set, at least half of that. The rows of one
+key value stay together unless they do not fit into one block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SplitPoint:
 
     Attributes:
         value: Position among the distinct values of the sample, ascending.
-        share: Share of the value's rows that lies before the block: 0 unless the value fills several blocks.
+        share: Share of the value's rows in earlier blocks; 0 unless the value fills several blocks.
     """
 
     value: int
@@ -35,13 +35,12 @@ def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[Spl
     """Choose the starts of all blocks but the first.
 
     Args:
-        counts: How often each distinct value was sampled, shape (n,), in the order of the key.
+        counts: How often each distinct value was sampled, in the order of the key: (n,).
         rows: The rows that the sample represents.
         limit: The most rows in a block.
 
     Returns:
-        Split points, ascending. By the sample, blocks hold at most ``limit`` rows and, except for the
-        last one, at least half of that.
+        Split points, ascending.
     """
     if not len(counts):
         return []
@@ -63,9 +62,9 @@ def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[Spl
 
 
 def _nearest_end(ends: FloatArray, done: float, limit: float, slack: float) -> tuple[float | None, int]:
-    """Return where a block that begins at ``done`` ends, or None if the value at this position has to be split."""
+    """Return the end of a block that begins at ``done``, or None to split the value at this position."""
     left = float(ends[-1]) - done
-    # Blocks of equal size instead of full ones and a rest: they take equal time.
+    # Equal blocks, which take equal time, instead of full ones and a rest.
     target = done + left / math.ceil((left - slack) / limit)
     following = int(np.searchsorted(ends, target + slack, side="right"))
     below = float(ends[following - 1]) if following else 0.0
@@ -78,14 +77,13 @@ def _nearest_end(ends: FloatArray, done: float, limit: float, slack: float) -> t
 
 
 def _split_value(value: int, before: float, rows: float, limit: float) -> list[SplitPoint]:
-    """Split a value of ``rows`` rows that does not fit into the current block, which holds ``before`` rows already."""
+    """Split a value of ``rows`` rows that does not fit into the current block of ``before`` rows."""
     most = rows_of_one_value(limit)
     blocks = math.ceil((before + rows) / most)
     size = (before + rows) / blocks
     if size > before:
         return [SplitPoint(value, (size * block - before) / rows) for block in range(1, blocks)]
-    # The rows before the value fill an equal block by themselves. That block takes just enough of the value's rows to
-    # be half full and to leave no more than the other blocks can hold.
+    # The current block takes just enough of the value's rows to be half full and to leave what the others can hold.
     room = rows_of_one_value(limit - before)
     blocks = math.ceil((rows - room) / most)
     first = min(room, max(limit / 2 - before, rows - blocks * most))

@@ -1,12 +1,11 @@
-"""Read given files as a DataFrame whose partitions are given too.
+"""Read given files as a DataFrame with given partitions.
 
-Iceberg packs the files of a staged set into Spark partitions by weight. A job that writes the blocks of several file
-groups has to know which partition reads which files, so the weights are arranged: every scan partition weighs exactly
-as much as Iceberg puts into one Spark partition, and the packing considers one partition at a time.
+Iceberg packs the tasks of a staged set into Spark partitions by weight, while a write has to know which partition reads
+which files. So every scan partition is given the weight that fills one Spark partition, and the packing looks at one
+partition at a time.
 
-A file's weight grows with the pieces it can be split into, because each piece counts as at least one file to open, and
-pieces that end up in the same partition are joined again. So the split offsets in a copy of the file's description set
-its weight.
+Each piece that a file can be split into weighs one opened file, and pieces in the same partition are joined again. So
+the split offsets of a copied data file set its weight.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# The weight of opening a file: more than any file's bytes, so that bytes never decide.
+# Larger than any file, so tasks are packed by their pieces only.
 _OPEN_WEIGHT = 1 << 40
-# Partitions times files of the largest partition: the number of pieces that Iceberg has to pack.
+# Most pieces that Iceberg has to pack: partitions times files of the largest partition.
 MAX_PIECES = 2_000_000
-# Has a write create files for a staged set, and no snapshot. On Spark 4.1 the table's name does, and this marks it.
+# Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
 REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 
@@ -41,9 +40,9 @@ class StagedFiles:
     """Staged files.
 
     Attributes:
-        set_id: The id under which a rewrite of them has to be written.
+        set_id: The id of the rewrite.
         frame: Their rows; Spark partition i reads scan partition i.
-        schema: The Java schema that names the columns of the rows.
+        schema: The Java schema of the rows.
     """
 
     set_id: str
@@ -51,14 +50,15 @@ class StagedFiles:
     schema: Any
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
-        """Write rows as new files of ``table``, which need not be committed, without a snapshot; return the files.
+        """Write rows without a snapshot; ``table`` may have uncommitted changes.
 
-        They are Java data files, in the order of the partitions that wrote them.
+        Returns:
+            The new Java data files, in the order of the partitions that wrote them.
 
         Raises:
             ConcurrentChangeError: The columns changed between the plan and the read.
         """
-        # Spark matches columns by name: after two of them have swapped names, each would get the values of the other.
+        # Spark matches columns by name. After two columns swap names, each would get the values of the other.
         if not self.schema.asStruct().equals(table.java.schema().asStruct()):
             raise ConcurrentChangeError(f"The columns of {table.name} changed before its blocks were read.")
         with cached_table(table.spark, self.set_id, table.java):
@@ -72,7 +72,7 @@ class StagedFiles:
 
 @contextmanager
 def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator[StagedFiles]:
-    """Stage files for reading, and remove every trace of them from the JVM afterwards."""
+    """Stage files for reading; remove them from Iceberg's caches afterwards."""
     set_id = str(uuid.uuid4())
     read_id = f"{set_id}-read"
     manager = table.iceberg.spark.ScanTaskSetManager.get()
@@ -112,19 +112,19 @@ def _weight(partition: ScanPartition) -> int:
 
 
 class _TaskFactory:
-    """Makes scan tasks of a given total weight for each partition; what several tasks share is made once."""
+    """Makes scan tasks of a given total weight for each partition."""
 
     def __init__(self, table: IcebergTable, weight: int) -> None:
-        iceberg, specs = table.iceberg, table.java.specs()
-        self._iceberg = iceberg
+        self._iceberg = iceberg = table.iceberg
         self._weight = weight
         self._schema = table.schema_json
         longs = jvm(table.spark).java.util.stream.LongStream.range(0, weight).toArray()
         self._offsets = iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
-        self._spec = cache(specs.get)
+        self._spec = cache(table.java.specs().get)
         self._spec_json = cache(lambda spec_id: iceberg.PartitionSpecParser.toJson(self._spec(spec_id)))
-        self._copy = cache(self._new_copy)
+        self._file = cache(self._file_of_pieces)
         expressions = iceberg.expressions
+        self._all = expressions.Expressions.alwaysTrue()
         self._nothing = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
         self._no_deletes = java_array(table.spark, iceberg.DeleteFile, [])
         self._deletes = cache(
@@ -133,9 +133,9 @@ class _TaskFactory:
 
     def tasks(self, partition: ScanPartition) -> list[Any]:
         """Return the tasks of a partition."""
-        expressions = self._iceberg.expressions
-        wanted = expressions.Expressions.alwaysTrue() if partition.filter is None else partition.filter
-        residuals = expressions.ResidualEvaluator.of(self._spec(partition.spec_id), wanted, True)
+        wanted = self._all if partition.filter is None else partition.filter
+        spec = self._spec(partition.spec_id)
+        residuals = self._iceberg.expressions.ResidualEvaluator.of(spec, wanted, True)
         missing, tasks = self._weight - _weight(partition), []
         for file in partition.files:
             # With delete files, each piece weighs more than 1.
@@ -143,7 +143,7 @@ class _TaskFactory:
             deletes = self._deletes(file) if file.deletes else self._no_deletes
             tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, residuals))
             missing -= more
-        while missing:  # tasks that open a file and read nothing have the rest of the weight
+        while missing:  # the rest of the weight: tasks that open a file and read nothing
             file = partition.files[0]
             pieces = min(missing, file.bytes)
             tasks.append(self._task(file, partition.spec_id, pieces, self._no_deletes, self._nothing))
@@ -151,14 +151,16 @@ class _TaskFactory:
         return tasks
 
     def _task(self, file: BlockFile, spec_id: int, pieces: int, deletes: Any, residuals: Any) -> Any:
-        copy = self._copy(file, spec_id, pieces)
+        copy = self._file(file, spec_id, pieces)
         return self._iceberg.BaseFileScanTask(
             copy, deletes, self._schema, self._spec_json(spec_id), residuals
         )
 
-    def _new_copy(self, file: BlockFile, spec_id: int, pieces: int) -> Any:
-        """Describe a file again, as one that can be split into ``pieces``."""
+    def _file_of_pieces(self, file: BlockFile, spec_id: int, pieces: int) -> Any:
+        """Return the data file, or a copy of it that can be split into ``pieces``."""
         original = file.task.file()
+        if pieces == file.row_groups:
+            return original
         builder = self._iceberg.DataFiles.builder(self._spec(spec_id)).copy(original)
         copy = builder.withSplitOffsets(self._offsets.subList(0, pieces)).build()
         # The builder drops them, and rows of v3 tables inherit theirs from the file.

@@ -1,4 +1,4 @@
-"""Verify that the new files hold the rows of the files they replace, and that a commit leaves all others alone."""
+"""Verify that new files hold the rows of the files they replace, and that a commit changes no other row."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from dbt_recluster.names import join_parts, name_parts
 def assign_files(
     table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]
 ) -> list[RewrittenGroup]:
-    """Assign the new files of one job to the file groups that they replace.
+    """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
 
-    Spark returns files in the order of the partitions that wrote them, and partitions are in the order of the groups.
-    So the files of a group end where its rows do, or it is a MergeFailedError. File names show the same only under
-    Iceberg's own location providers.
+    Raises:
+        MergeFailedError: No file ends where the rows of a group do.
     """
     rewritten = []
     remaining = iter(files)
@@ -43,8 +42,7 @@ def assign_files(
 def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
     """Raise a MergeFailedError if partitions or counts of values and NULLs are not those of the replaced files.
 
-    Counts are compared for every column that all files of a group have counts of, old and new, in groups without
-    deletes. The old files belong to the snapshot.
+    In groups without deletes, counts are compared for each column that all files have them of, old and new.
     """
     for group in groups:
         # Not by equals(): Java compares bytes by their identity, and a dropped field of v1 may have another type.
@@ -68,7 +66,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
 
 
 def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
-    """Raise a CommitFailedError if a snapshot that replaces blocks does not count what it should, before its commit."""
+    """Raise a CommitFailedError if the counts of an uncommitted snapshot are not those of its rewrite."""
     if difference := _wrong_count(before, after, groups):
         raise CommitFailedError(
             f"the new snapshot would have {difference}. A file that the table lists more than once may be the reason"
@@ -80,16 +78,15 @@ def verify_committed(
 ) -> None:
     """Compare the counts of snapshots once more after their commit.
 
-    If another commit comes between :func:`verify_counts` and the catalog, Iceberg applies the changes again, to the
-    snapshot of that commit, and tells nobody.
+    If another commit comes after :func:`verify_counts`, Iceberg silently applies the changes again, to its snapshot.
 
     Args:
         table: The table.
-        committed: The table in a state that has these snapshots; those that have expired are passed over.
-        added: What each snapshot replaces, by its id.
+        committed: The table in a state that has these snapshots; expired ones are skipped.
+        added: The groups that each snapshot replaces, by its id.
 
     Raises:
-        CommitMismatchError: They differ. No file is deleted, so the snapshot before still has all rows.
+        CommitMismatchError: They differ. No file is deleted, so the parent snapshot still has all rows.
     """
     for snapshot_id, groups in added.items():
         after = committed.snapshot(snapshot_id)
@@ -100,10 +97,7 @@ def verify_committed(
 
 
 def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[RewrittenGroup]) -> str | None:
-    """Return the first count of a snapshot that is not what it should be: no other row of the table is touched.
-
-    The writer of the snapshot before it need not have counted.
-    """
+    """Return the first count in a snapshot's summary that shows a change of other rows; a parent may lack totals."""
     # Iceberg counts a path that one manifest lists twice as one file removed and as one duplicate.
     expected = {"added-delete-files": 0, "deleted-duplicate-files": 0}
     for what, removed, added in (
@@ -148,7 +142,7 @@ def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, differe
 def _difference(
     columns: Mapping[int, str], before: Sequence[ColumnCounts], after: Sequence[ColumnCounts]
 ) -> str | None:
-    """Return the first difference of two groups of files in words, or None."""
+    """Describe the first difference between files before and after, or return None."""
     for what, noun in (("values", "values"), ("nulls", "NULLs")):
         old, new = (_totals([getattr(file, what) for file in files]) for files in (before, after))
         for field_id in columns.keys() & old.keys() & new.keys():

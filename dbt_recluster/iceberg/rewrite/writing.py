@@ -1,7 +1,7 @@
-"""Write rows as data files of a table without a snapshot, and delete such files again.
+"""Write rows as uncommitted data files of a table, and delete such files again.
 
-Iceberg deletes what a task wrote that fails. What other tasks of the same job wrote before stays, and only Spark knew
-it: their names are made of the tasks' numbers and of the id that Spark gave to the query.
+Iceberg deletes the files of a failed task, but not those of the job's other tasks. Their names are made of the tasks'
+numbers and of the id that Spark gave to the query.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Blocks are split by rows. The writer's own limit is an estimate that starts new files too early (twice as many in one
-# trial), so it is put out of reach.
+# Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
 _NO_LIMIT_BYTES = 1 << 50
 # Seconds to wait until the tasks of a cancelled job have ended.
 _LONGEST_WAIT = 30.0
 _TASK = "org.apache.spark.status.api.v1.TaskData"
-_ALL = 2**31 - 1
 
 T = TypeVar("T")
 
 
 def check_location(table: IcebergTable) -> None:
-    """Refuse a table whose new files have no place, before anything is written. No file is made."""
+    """Raise an UnsupportedTableError if the table's properties give new files no location. Creates no file."""
     try:
         table.java.io().newOutputFile(table.java.locationProvider().newDataLocation("none.parquet"))
     except Exception as e:
@@ -55,15 +53,16 @@ def write_files(
     Args:
         table: The table.
         rows: Rows with the table's columns, sorted within partitions.
-        source: The files that the rows come from; the tag of the Spark jobs is its id.
+        source: The files that the rows come from; its id is the tag of the Spark jobs.
         spec_id: The partition spec to write under.
-        partitions: For each partition of ``rows``, the Java partition of the table that its rows belong to.
+        partitions: The Java partition of the table for each partition of ``rows``.
 
     Returns:
-        The Java data files, in the order of the partitions that wrote them. If this raises, the files are deleted.
+        The Java data files, in the order of the partitions that wrote them.
 
     Raises:
-        OrphanFilesError: The write failed, and some of the files could not be deleted, or are not known.
+        OrphanFilesError: The write failed, and some of the files could not be deleted, or are unknown. After other
+            errors all are deleted.
     """
     options = {
         "use-table-distribution-and-ordering": "false",
@@ -75,7 +74,7 @@ def write_files(
         try:
             return source.rewrite(table, rows, options)
         except BaseException as e:
-            with suppress(Exception):  # a second Ctrl-C leaves it running
+            with suppress(Exception):  # Spark may be gone
                 table.spark.sparkContext.cancelJobsWithTag(source.set_id)
             _delete_unfinished(table, tasks, e)
             raise
@@ -96,7 +95,7 @@ def _delete_unfinished(table: IcebergTable, tasks: TaskFiles, error: BaseExcepti
 
 
 def delete_files(table: IcebergTable, paths: Iterable[str]) -> list[str]:
-    """Delete files that never became part of the table; return the paths of those that could not be deleted."""
+    """Delete uncommitted files; return the paths of those that could not be deleted."""
     io = table.java.io()
     orphans = []
     for path in paths:
@@ -108,12 +107,10 @@ def delete_files(table: IcebergTable, paths: Iterable[str]) -> list[str]:
 
 
 def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseException) -> None:
-    """Delete the files that were written before ``error``, which the caller raises again.
-
-    After a Ctrl-C, which stays one, those that could not be deleted are named in the log.
+    """Delete the files written before ``error``, which the caller raises again.
 
     Raises:
-        OrphanFilesError: Some could not be deleted. ``error`` is the cause, and its message is part of this one.
+        OrphanFilesError: Some could not be deleted; ``error`` is the cause. After Ctrl-C they are logged instead.
     """
     try:
         orphans = delete_files(table, paths)
@@ -134,7 +131,7 @@ def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseExceptio
 
 
 class TaskFiles:
-    """Where the tasks of one write put their files; arguments as of :func:`write_files`."""
+    """Finds the files that the tasks of one write have written; arguments as in :func:`write_files`."""
 
     def __init__(self, table: IcebergTable, set_id: str, spec_id: int, partitions: Sequence[Any]) -> None:
         self._table = table
@@ -146,7 +143,7 @@ class TaskFiles:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Have Spark report the queries that end in this block, failed or not."""
+        """Record the queries that end in this block, failed or not."""
         manager = self._table.spark._jsparkSession.listenerManager()
         listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
         manager.register(listener)
@@ -157,10 +154,10 @@ class TaskFiles:
                 manager.unregister(listener)
 
     def paths(self) -> list[str]:
-        """Return the files that the tasks may have written, once all tasks have ended; call it in that block.
+        """Return the files that the tasks may have written, once all have ended; call it within :meth:`watched`.
 
         Raises:
-            TimeoutError: Tasks go on, or Spark does not report the query.
+            TimeoutError: Tasks still run, or Spark does not report the query.
         """
         tasks = self._tasks()
         if not tasks:
@@ -179,20 +176,20 @@ class TaskFiles:
         return paths
 
     def _tasks(self) -> list[tuple[int, int]]:
-        """Return the index and the id of each task of the stage that writes, once all have ended."""
+        """Return the index and the id of each task of the writing stage, once all have ended."""
         java_context: Any = self._table.spark.sparkContext._jsc
         context = java_context.sc()
         tracker, store = context.statusTracker(), context.statusStore()
-        with suppress(Exception):  # it is busy with what others do
+        with suppress(Exception):  # a timeout, if other queries keep it busy
             context.listenerBus().waitUntilEmpty()
         jobs = list(tracker.getJobIdsForTag(self._set_id))
         if not jobs:
             return []
-        # The last stage of the last job; the others only shuffle.
+        # The other stages only shuffle.
         stage = max(tracker.getJobInfo(max(jobs)).get().stageIds())
 
         def has_ended() -> bool:
-            # Tasks may go on for a while after their job was cancelled.
+            # Tasks may outlive their cancelled job.
             info = tracker.getStageInfo(stage)
             runs = str(tracker.getJobInfo(max(jobs)).get().status()) == "RUNNING"
             return not runs and not (info.isDefined() and info.get().numActiveTasks())
@@ -200,30 +197,26 @@ class TaskFiles:
         self._wait(has_ended)
         if not tracker.getStageInfo(stage).isDefined():
             return []
-        numbers = [
-            self._functions.method(_TASK, *getter) for getter in (("index", "int"), ("taskId", "long"))
-        ]
-        text = self._functions.function(self._functions.fields(_TASK, numbers))
+        text = self._functions.function(self._functions.fields(_TASK, [("index", "int"), ("taskId", "long")]))
         as_java = jvm(self._table.spark).scala.collection.JavaConverters.seqAsJavaList
         tasks = []
         for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
-            listed = as_java(store.taskList(stage, attempt, _ALL)).stream().map(text)
+            listed = as_java(store.taskList(stage, attempt, 2**31 - 1)).stream().map(text)
             records = self._functions.records(listed.iterator())
             tasks += [(int(index), int(task_id)) for index, task_id in records]
         return [(index, task_id) for index, task_id in tasks if index < len(self._partitions)]
 
     def _query_id(self) -> str:
         """Return the id that Spark gave to the query that writes."""
-        write = self._wait(self._write)
         write_class = java_class(self._table.spark, "org.apache.iceberg.spark.source.SparkWrite")
         field = write_class.getDeclaredField("queryId")
         field.setAccessible(True)
-        return str(field.get(write))
+        return str(field.get(self._wait(self._write)))
 
     def _write(self) -> Any:
         """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""
         while (event := self._ended.poll()) is not None:
-            if len(event) < 3:  # not one of the listener's own methods
+            if len(event) < 3:  # a call of one of Object's methods
                 continue
             plan = event[1].optimizedPlan()
             if plan.getClass().getSimpleName() == "AppendData" and plan.write().isDefined():

@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads, which Java maps instead of reading and verifying each class again.
+"""An archive of Spark's classes, which Java maps instead of reading and verifying each class.
 
 The first JVM of a week lists the classes that it loads. When its process ends, this file runs as a program of the
 lowest priority and has Java make the archive, so that no command waits for it.
@@ -19,53 +19,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Not tried with earlier versions.
-_FIRST_JAVA = 17
-_CLASS_PATH = "spark.driver.extraClassPath"
-# What else is on the class path.
+# What is on the class path besides Spark's jars and the setting.
 _PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-# A process that has not loaded this has run no job, and loaded too little of Spark for an archive.
-_OF_JOBS = "org/apache/spark/scheduler/ResultTask"
-_VERSIONS = "META-INF/versions/"
 # The suffix of an archive that is being made, or cannot be made. While it is there, nobody else begins.
 _PART = ".part"
-# An archive that is damaged, or of jars that have changed, is not used by Java, and made again after this time.
-_SECONDS_KEPT = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of a Java and its class path, or the list of classes to make it of, if there is none."""
+    """The archive of a Java and its class path, or the list of classes to make it of."""
 
     java: Path
     file: Path
     class_list: Path | None
 
     def java_options(self) -> list[str]:
-        """Return the options of Java that use the archive, or write the list."""
+        """Return Java's options to use the archive, or to write the list."""
         if self.class_list is not None:
             return [f"-XX:DumpLoadedClassList={self.class_list}", "-Xlog:cds*=off"]
-        # Unverified, a damaged archive ends the JVM. This takes a tenth of a second.
+        # Unverified, a damaged archive crashes the JVM. Verifying takes a tenth of a second.
         return [f"-XX:SharedArchiveFile={self.file}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
 
     def follow(self, jvm: Any, report: Callable[[str], None]) -> None:
         """Have the archive made of the list, if there is one, when this process ends."""
         if self.class_list is None:
             return
-        class_path = str(jvm.java.lang.System.getProperty("java.class.path"))
-        arguments = (sys.executable, "-I", __file__, self.java, self.class_list, class_path, self.file)
-        atexit.register(_start, list(map(str, arguments)))
+        class_path = jvm.java.lang.System.getProperty("java.class.path")
+        program = (sys.executable, "-I", __file__, self.java, self.class_list, class_path, self.file)
+        words, null = list(map(str, program)), subprocess.DEVNULL
+
+        def start() -> None:
+            with suppress(OSError):
+                subprocess.Popen(words, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+        atexit.register(start)
         report(
             f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from then "
             "on; `class_archive: false` in the profile turns that off"
         )
-
-
-def _start(program: list[str]) -> None:
-    """Start a program that outlives this process."""
-    null = subprocess.DEVNULL
-    with suppress(OSError):
-        subprocess.Popen(program, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def _make(java: str, class_list: Path, class_path: str, file: Path) -> None:
@@ -73,18 +64,20 @@ def _make(java: str, class_list: Path, class_path: str, file: Path) -> None:
     os.nice(19)
     # The last line may be unfinished.
     listed = class_list.read_text("utf-8", "replace").split("\n")[:-1]
-    # Java ends when an agent or a flight recording asks for the bytes of generated classes (lines with an @), or of
-    # those that a jar has for some versions of Java (17.0.15).
+    # Java 17.0.15 crashes when an agent or a flight recording reads from an archive generated classes (lines with an
+    # @), or classes that a jar has for single versions of Java.
     versioned: set[str] = set()
     for jar in filter(zipfile.is_zipfile, class_path.split(os.pathsep)):
         with zipfile.ZipFile(jar) as content:
-            files = [name for name in content.namelist() if name.startswith(_VERSIONS)]
+            files = [name for name in content.namelist() if name.startswith("META-INF/versions/")]
             versioned.update(name.split("/", 3)[-1].removesuffix(".class") for name in files)
     names = [line.partition(" ")[0] for line in listed]
     classes = [name for name in names if name[:1] != "@" and name not in versioned]
     class_list.write_text("".join(f"{name}\n" for name in classes), "utf-8")
     part = file.with_suffix(_PART)
-    if _OF_JOBS in classes and not file.exists() and not part.exists():
+    # Without this class, the process has run no job and loaded too little of Spark.
+    has_run_jobs = "org/apache/spark/scheduler/ResultTask" in classes
+    if has_run_jobs and not file.exists() and not part.exists():
         part.touch()
         files = [f"-XX:SharedClassListFile={class_list}", f"-XX:SharedArchiveFile={part}"]
         command = [java, "-Xshare:dump", "-Xmx512m", "-Xlog:disable", *files, "-cp", class_path]
@@ -99,21 +92,22 @@ def _make(java: str, class_list: Path, class_path: str, file: Path) -> None:
 def find_archive(
     java_home: Path, java_version: int | None, spark_home: Path, settings: Mapping[str, str]
 ) -> ClassArchive | None:
-    """Return the archive to start Spark with, or None where there can be none."""
+    """Return the archive to start Spark with, or None if there can be none."""
     options = " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *settings.values()])
     has_own = "ArchiveFile" in options or "-Xshare" in options
-    if os.name != "posix" or (java_version or 0) < _FIRST_JAVA or has_own:
+    if os.name != "posix" or (java_version or 0) < 17 or has_own:
         return None
-    with suppress(OSError, RuntimeError):  # the latter where there is no home
+    with suppress(OSError, RuntimeError):  # the latter without a home directory
         release = (java_home / "release").read_text("utf-8", "replace")
         directory = _cache_directory()
         if directory is None or "openj9" in release.lower():
             return None
+        # Java uses no archive that is damaged or of jars that have changed, so each is made again after a week.
         for file in directory.iterdir():
-            if time.time() - file.stat().st_mtime > _SECONDS_KEPT:
+            if time.time() - file.stat().st_mtime > 7 * 86_400:
                 file.unlink()
-        environment = [release, java_home, sorted((spark_home / "jars").iterdir()), settings.get(_CLASS_PATH)]
-        environment += map(os.environ.get, _PATH_VARIABLES)
+        jars, extra = sorted((spark_home / "jars").iterdir()), settings.get("spark.driver.extraClassPath")
+        environment = [release, java_home, jars, extra, *map(os.environ.get, _PATH_VARIABLES)]
         digest = hashlib.sha256(repr(environment).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         file = directory / f"{digest}.jsa"
         if file.with_suffix(_PART).exists():
@@ -124,7 +118,7 @@ def find_archive(
 
 
 def _cache_directory() -> Path | None:
-    """Return a directory that nobody else can write to, since Java trusts what is in an archive."""
+    """Return a directory that no other user can write to, since Java trusts an archive."""
     directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "dbt-recluster").expanduser()
     if not directory.is_absolute():
         return None

@@ -1,4 +1,4 @@
-"""What a Spark session needs for clustering, and what it lacks."""
+"""Checks that a Spark session has what clustering needs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
-_RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
+RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 
 
 def require_pyspark() -> None:
-    """Raise a SparkEnvironmentError that says what to install, where there is no pyspark."""
+    """Raise a SparkEnvironmentError that says what to install if pyspark is missing."""
     try:
         import pyspark  # noqa: F401
     except ImportError as e:
@@ -40,21 +40,24 @@ def check_environment(spark: SparkSession, catalog: str | None = None, *, any_ca
 
     Args:
         spark: The session.
-        catalog: The catalog; None is the session's default one.
-        any_catalog: Whether the catalogs are not to be checked.
+        catalog: The catalog; None is the default one.
+        any_catalog: Whether to skip the catalog.
 
     Raises:
-        SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
-            Spark is not supported.
+        SparkEnvironmentError: Something is missing, and the message names the settings that provide it; or this
+            version of Spark is not supported.
     """
     check_version(spark)
-    problems = [_classes(spark), _extensions(spark), None if any_catalog else _catalog(spark, catalog)]
+    problems = [_classes(spark), None if any_catalog else _catalog(spark, catalog)]
+    if EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
+        settings = f"Start the session with spark.sql.extensions={EXTENSIONS}"
+        problems.insert(1, f"Iceberg's SQL extensions are not loaded. {settings}")
     if missing := [f"- {problem}" for problem in problems if problem]:
         raise SparkEnvironmentError("\n".join(["This Spark session lacks what clustering needs:", *missing]))
 
 
 def check_has_jvm(spark: SparkSession) -> None:
-    """Raise a SparkEnvironmentError for what is no session, or one of Spark Connect."""
+    """Raise a SparkEnvironmentError unless ``spark`` is a session with a JVM."""
     if not hasattr(spark, "_jsparkSession"):
         raise SparkEnvironmentError(
             f"spark must be a SparkSession of this process, not {spark!r:.60}. For Spark Connect, run the command "
@@ -63,7 +66,7 @@ def check_has_jvm(spark: SparkSession) -> None:
 
 
 def check_version(spark: SparkSession) -> None:
-    """Refuse a Spark that Iceberg has no module for, or one too old for ours, before its first statement fails."""
+    """Refuse an unsupported version of Spark before its first statement fails."""
     check_has_jvm(spark)
     version = str(spark.version)
     if not (3, 5) <= _major_minor(version) <= (4, 1):
@@ -73,15 +76,10 @@ def check_version(spark: SparkSession) -> None:
         )
 
 
-def is_runtime(jar: str) -> bool:
-    """Whether the name of a jar is that of a runtime of Iceberg for Spark."""
-    return _RUNTIME.search(jar) is not None
-
-
 def wrong_runtime(jar: str, spark_version: str) -> str | None:
-    """Return what is wrong if the jar of Iceberg's classes is for another Spark, as its name tells, or None."""
+    """Return an error message if an Iceberg runtime is for another Spark, by its name, or None."""
     name = jar.rpartition("/")[2]
-    match = _RUNTIME.search(name)
+    match = RUNTIME.search(name)
     wanted = ".".join(map(str, _major_minor(spark_version)))
     if match is None or match.group(1) == wanted:
         return None
@@ -92,18 +90,15 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
 
 
 def connects_remotely() -> bool:
-    """Whether pyspark would connect to a Spark elsewhere, by Spark Connect, instead of starting one."""
+    """Whether pyspark would use Spark Connect instead of starting Spark."""
     return any(name in os.environ for name in SPARK_CONNECT)
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
-    """Raise a SparkEnvironmentError where pyspark would connect to a Spark elsewhere instead of starting one.
-
-    Users can turn Spark Connect off, or do ``otherwise``.
-    """
+    """Raise a SparkEnvironmentError if pyspark would use Spark Connect; users can turn it off or do ``otherwise``."""
     for name in SPARK_CONNECT:
         if name in settings:
-            # Without a user, a password, a path, or a token that follows.
+            # Without user, password, path and parameters, which may be secret.
             host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
             what = "set" if name == _CONNECT_MODE else f"set to {host}"
             raise SparkEnvironmentError(
@@ -115,16 +110,15 @@ def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.enviro
 def _classes(spark: SparkSession) -> str | None:
     version = ".".join(map(str, _major_minor(str(spark.version))))
     try:
-        # A class that needs neither Spark nor Scala loads from the runtime of any version.
-        jar = (
-            java_class(spark, "org.apache.iceberg.Table").getProtectionDomain().getCodeSource().getLocation()
-        )
+        # This class depends on neither Spark nor Scala, so it loads from any runtime.
+        source = java_class(spark, "org.apache.iceberg.Table").getProtectionDomain().getCodeSource()
+        jar = str(source.getLocation().toString())
     except Exception:
         return (
             "Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime for Spark "
             f"{version} on spark.jars, or its coordinates on spark.jars.packages"
         )
-    if problem := wrong_runtime(str(jar.toString()), str(spark.version)):
+    if problem := wrong_runtime(jar, str(spark.version)):
         return problem
     try:
         java_class(spark, "org.apache.iceberg.spark.Spark3Util")
@@ -136,12 +130,6 @@ def _classes(spark: SparkSession) -> str | None:
 def _major_minor(version: str) -> tuple[int, int]:
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-
-
-def _extensions(spark: SparkSession) -> str | None:
-    if EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
-        return f"Iceberg's SQL extensions are not loaded. Start the session with spark.sql.extensions={EXTENSIONS}"
-    return None
 
 
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
@@ -162,11 +150,11 @@ def _catalog(spark: SparkSession, given: str | None) -> str | None:
 
 
 def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
-    """A metastore inside the session, on Derby, has no lock tables, and Iceberg's first commit would wait forever."""
+    """Return an error message if the metastore is on Derby in this session, where a lock would never be granted."""
     prefix = f"spark.sql.catalog.{catalog}."
     if str(spark.conf.get(f"{prefix}type", "")).lower() != "hive" or spark.conf.get(f"{prefix}uri", ""):
         return None
-    # This includes hive-site.xml and the session's spark.hadoop.* settings.
+    # With hive-site.xml and the session's spark.hadoop.* settings.
     hadoop = spark._jsparkSession.sessionState().newHadoopConf()
     setting = "iceberg.engine.hive.lock-enabled"
     if hadoop.get("hive.metastore.uris", "") or hadoop.get(setting, "true").lower() == "false":

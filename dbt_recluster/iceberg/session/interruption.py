@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM in the main thread: its Spark jobs are cancelled, and the work ends between two calls to Java.
+"""Ctrl-C and SIGTERM in the main thread: cancel its Spark jobs and end the work between two calls to Java.
 
-pyspark's handler calls Java, and Python's raises, in the middle of another call to Java: both lose the connection.
+pyspark's signal handler calls Java, and Python's raises, in the middle of a call to Java; both lose the connection.
 """
 
 from __future__ import annotations
@@ -19,32 +19,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GROUP = "dbt-recluster"
-# The outermost block of the main thread.
+# The outermost one of the main thread.
 _current: Interruptible | None = None
 
 
 class Interruptible:
-    """A block of code that ends with :class:`Interrupted` after a signal, at a place where nothing is half done.
+    """A block of code that a signal ends with :class:`Interrupted` between two steps.
 
-    The first signal cancels the Spark jobs of this thread, those that follow included; a second one raises
-    ``KeyboardInterrupt`` at once, which may lose the connection to Spark. Of nested blocks the outermost one counts. In
-    other threads than the main one, which no signal reaches, this does nothing.
+    The first signal cancels this thread's Spark jobs, also later ones. A second one raises ``KeyboardInterrupt`` at
+    once, which may lose the connection to Spark. Nested blocks, and those in other threads than the main one, do
+    nothing.
 
     Args:
-        spark: The session, if it runs already and the caller has no job group of its own.
+        spark: The session, if it runs and the caller has no job group.
         signals: The signals to handle.
     """
 
     def __init__(self, spark: SparkSession | None = None, signals: Sequence[int] = (signal.SIGINT,)) -> None:
-        self._spark = spark
-        self._signals = signals
+        self._spark, self._signals = spark, signals
         self._before: dict[int, Any] = {}
         self._stack = ExitStack()
         self._jobs = Cancellation()
         self.requested = False
 
     def __enter__(self) -> Interruptible:
-        """Begin to handle signals."""
+        """Install the signal handlers."""
         global _current
         if _current is None and threading.current_thread() is threading.main_thread():
             _current = self
@@ -59,7 +58,7 @@ class Interruptible:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Handle signals as before; raise Interrupted if one came, whatever became of the block."""
+        """Restore the signal handlers; raise Interrupted if a signal arrived."""
         global _current
         if _current is not self:
             return
@@ -79,15 +78,12 @@ class Interruptible:
 
 
 def stop_if_interrupted(error: BaseException | None = None) -> None:
-    """Raise Interrupted if a signal came: call it between steps, and with the error where one has failed.
-
-    The error may name files that are left behind.
-    """
+    """Raise Interrupted if a signal arrived: call it between steps, and with the error of a step that failed."""
     block = current_interruptible()
     if block is not None and block.requested:
         raise Interrupted.by(error) from None
 
 
 def current_interruptible() -> Interruptible | None:
-    """Return the block that this thread works in, or None if no signal reaches it."""
+    """Return the current block of the main thread, or None in any other thread."""
     return _current if threading.current_thread() is threading.main_thread() else None

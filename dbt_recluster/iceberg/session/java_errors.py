@@ -1,4 +1,4 @@
-"""Java exceptions: their causes, their classes, and messages that people can read, without secrets."""
+"""Java exceptions: their causes, classes, and readable messages without secrets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.jvm import java_map, jvm
 from dbt_recluster.redaction import hide, redact, secrets_in
 
-_MAX_CAUSES = 20
-# Where errors come from that say what is wrong with a table, a catalog or Spark; memory, disk and network are others'
-# too. Any other exception of Python is a fault of this package.
-_OTHERS = ("dbt", "dbt_common", "py4j", "pyspark")
-
 
 def causes(error: BaseException) -> Iterator[Any]:
     """Yield the Java exception behind ``error`` and its causes, outermost first; a Python error has none."""
     if "py4j" not in sys.modules:
-        return  # it may not be installed
+        return  # py4j may be missing
     from py4j.protocol import Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
@@ -30,7 +25,7 @@ def causes(error: BaseException) -> Iterator[Any]:
         origin = error.java_exception
     elif isinstance(error, CapturedException):
         origin = error._origin
-    for _ in range(_MAX_CAUSES):
+    for _ in range(20):
         if origin is None:
             return
         yield origin
@@ -38,12 +33,12 @@ def causes(error: BaseException) -> Iterator[Any]:
 
 
 def is_caused_by(error: BaseException, *class_names: str) -> bool:
-    """Whether the causes of ``error`` include a Java exception of one of these exact, fully qualified classes."""
+    """Whether ``error`` or one of its causes has exactly one of these Java classes."""
     return any(cause.getClass().getName() in class_names for cause in causes(error))
 
 
 def is_instance(error: BaseException, interface: str) -> bool:
-    """Whether the Java exception behind ``error`` itself has this class or interface; its causes do not count."""
+    """Whether the Java exception behind ``error`` is an instance of a class or interface; its causes do not count."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 
@@ -52,17 +47,15 @@ def is_instance(error: BaseException, interface: str) -> bool:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an error is a fault of this package, as far as its class tells."""
+    """Whether an error is a fault of this package: not of a table, Spark, a catalog, memory, disk or network."""
     if isinstance(error, (ReclusterError, OSError, ImportError, MemoryError)):
         return False
-    return isinstance(error, Exception) and type(error).__module__.partition(".")[0] not in _OTHERS
+    package = type(error).__module__.partition(".")[0]
+    return isinstance(error, Exception) and package not in ("dbt", "dbt_common", "py4j", "pyspark")
 
 
 def short_message(error: BaseException) -> str:
-    """Return the message of an error for users: our own words, or the first line of :func:`readable_message`.
-
-    That is without the query plan that Spark appends. A fault of this package is called one.
-    """
+    """Return one line for users: our own message, or that of :func:`readable_message` without Spark's query plan."""
     if isinstance(error, ReclusterError):
         return str(error)
     text = re.split(r"\n|; line \d+", readable_message(error).strip(), maxsplit=1)[0].strip()
@@ -72,18 +65,14 @@ def short_message(error: BaseException) -> str:
 
 
 def readable_message(error: BaseException) -> str:
-    """Return the message of an error without secrets and without Java's stack trace.
-
-    pyspark's own exceptions read well, if Java's had a message. A bare Py4JJavaError prints the whole trace, of which
-    users need the innermost message.
-    """
+    """Return the message of an error without secrets and without Java's stack trace."""
     with suppress(Exception):  # Spark may be gone
         _hide_secrets_of_session()
     return redact(_java_message(error))
 
 
 def _hide_secrets_of_session() -> None:
-    """Hide what is secret in the settings of this thread's session, whoever set them."""
+    """Hide the secrets in the settings of this thread's session."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()
@@ -97,6 +86,7 @@ def _hide_secrets_of_session() -> None:
 def _java_message(error: BaseException) -> str:
     if getattr(error, "desc", None):  # pyspark's own exception
         return str(error)
+    # A Py4JJavaError prints the whole trace, of which users need the innermost message.
     messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(messages):
         if message:

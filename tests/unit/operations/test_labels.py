@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.overview import Overview, totals, totals_by
+from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.operations.tables import labelled
 from dbt_recluster.report.operation_text import overview
 

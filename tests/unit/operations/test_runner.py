@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
-from dbt_recluster.clustering.overview import Overview
+from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget

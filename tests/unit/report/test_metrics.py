@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.clustering.overview import Overview
+from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
 

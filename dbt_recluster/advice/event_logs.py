@@ -1,0 +1,256 @@
+"""The scans of a table in Spark's event logs, and the ranges that they filter by.
+
+Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds since 1970. A
+filter that cannot be parsed restricts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from dbt_recluster.iceberg.event_log_files import EventLogFiles
+from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
+from dbt_recluster.iceberg.value_types import ValueType
+
+# The event's name, at the beginning of its line of JSON.
+_STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+# Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
+LONGEST_LINE = 16 * 2**20
+
+# The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
+# Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
+_BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
+_KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
+_NODE = "BatchScan "
+_OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
+_COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
+_LITERAL = re.compile(
+    r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S
+)
+_EPOCH = date(1970, 1, 1)
+
+
+class LoggedScan(NamedTuple):
+    """A scan of a table: the start of its query, UTC, and Iceberg's filters."""
+
+    at: datetime
+    filters: str
+
+
+class EventLogs:
+    """The scans of a table in event logs.
+
+    Args:
+        files: The logs.
+        table: The full unquoted name of the table in them.
+
+    Attributes:
+        files: The logs.
+        faults: A line for each log, or part of one, that could not be read completely.
+        scanned: Scans of the table so far.
+        unknown: Scans of the table whose text is unknown so far, which are among the faults.
+        first: The start of the first query of any table, or None.
+        last: The start of the last query of this table, or None.
+        namesakes: Up to ten tables of the same name in other catalogs.
+    """
+
+    def __init__(self, files: EventLogFiles, table: str) -> None:
+        self.files, self.faults, self._table = files, files.faults, table.lower()
+        self.scanned = self.unknown = 0
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self.namesakes: set[str] = set()
+
+    def scans(self, since: datetime) -> Iterator[LoggedScan]:
+        """Yield the scans of the table by queries that began at ``since`` or later."""
+        for path in self.files.paths(since):
+            malformed, unknown = 0, self.unknown
+            for line in self._lines(path):
+                if _STARTED not in line[:200]:
+                    continue
+                try:
+                    at, plan = _query(line[:LONGEST_LINE])
+                except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
+                    # The last line may be incomplete.
+                    malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
+                    continue
+                if at >= since:
+                    yield from self._scans_of(at, plan)
+            if malformed:
+                lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
+                self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
+            if unknown != self.unknown:
+                times = f"{self.unknown - unknown:,} times"
+                self.faults.append(
+                    f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
+                    "spark.sql.ui.explainMode formatted, the default"
+                )
+
+    def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:
+        for table, filters in scans(plan):
+            self.first = min(self.first or at, at)
+            if table.lower() != self._table:
+                if table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
+                    self.namesakes.update([table] if len(self.namesakes) < 10 else [])
+            elif filters is None:
+                self.unknown += 1
+            else:
+                self.scanned += 1
+                self.last = max(self.last or at, at)
+                yield LoggedScan(at, filters)
+
+    def _lines(self, path: Any) -> Iterator[bytes]:
+        """Yield the lines of a log, each cut off after `LONGEST_LINE`."""
+        rest = b""
+        for chunk in self.files.chunks(path):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines)
+            rest = rest[:LONGEST_LINE]
+        yield rest
+
+
+def scans(plan: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the table and the filters of each scan in the text of a physical plan; None for an unknown text."""
+    waiting = None  # the table of an operator whose text is still to come
+    for line in plan.split("\n"):
+        if known := _scan(line):
+            table, filters = known
+            waiting = None
+            if filters is not None:
+                yield table, filters
+            continue
+        before, is_node, after = line.partition(_NODE)
+        table, is_simple, _ = after.partition("[")
+        if is_node and (is_simple or before.startswith("(")):
+            if waiting is not None:
+                yield waiting, None
+            waiting = table.strip()
+    if waiting is not None:
+        yield waiting, None
+
+
+def _scan(line: str) -> tuple[str, str | None] | None:
+    """Return the table and the filters of a scan, None for a scan of given files; or None for any other line."""
+    line = line.strip()
+    kind, is_named, rest = line.partition(_KIND)
+    if is_named and kind == "IcebergStaged":
+        return rest, None
+    if is_named and kind.startswith("Iceberg") and line.endswith(")"):
+        table, _, rest = rest.partition(", ")
+        filters, is_scan, _ = f", {rest}".partition(_LIST)[2].rpartition(_GROUPED)
+        before, has_runtime, _ = filters.rpartition(_RUNTIME)
+        return (table, before if has_runtime else filters) if is_scan else None
+    table, _, rest = line.partition(_BRANCH)
+    filters, is_scan, _ = rest.partition(_FILTERS)[2].rpartition(_GROUPED)
+    return (table, filters) if is_scan and line.endswith("]") and _NODE not in table else None
+
+
+def _query(line: bytes) -> tuple[datetime, str]:
+    """Return the start of an event's query and its plan; any other event raises."""
+    event = json.loads(line.decode("utf-8", errors="replace"))
+    plan = event["physicalPlanDescription"]
+    if not isinstance(plan, str):
+        raise TypeError
+    return datetime.fromtimestamp(event["time"] / 1000, timezone.utc), plan
+
+
+class LoggedFilters:
+    """Parses filters of columns with these types from left to right; an unknown filter restricts nothing."""
+
+    def __init__(self, kinds: Mapping[str, ValueType]) -> None:
+        self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
+        # Longest first, since a name may begin with another one.
+        self._columns = sorted(kinds, key=len, reverse=True)
+
+    def ranges(self, text: str) -> list[ColumnRanges]:
+        """Return the ranges of each alternative of a scan's filters, without empty ones."""
+        self._text, self._at = text, 0
+        # The operands of the filters and of every open bracket, and the words between them.
+        groups: list[list[Any]] = [[]]
+        try:
+            while self._at < len(text):
+                if self._take("("):
+                    groups.append([])
+                elif self._take(")"):
+                    operands = groups.pop()
+                    groups[-1].append(_joined(operands, (" AND ", " OR ")))
+                elif word := next(filter(self._take, (", ", " AND ", " OR ")), None):
+                    groups[-1].append(word)
+                else:
+                    groups[-1].append(self._predicate())
+            (filters,) = groups
+            return [ranges for ranges in _joined(filters, (", ",)) if ranges]
+        except (ValueError, IndexError):  # not written by Iceberg
+            return []
+
+    def _predicate(self) -> list[ColumnRanges]:
+        column = next((name for name in self._columns if self._text.startswith(f"{name} ", self._at)), None)
+        self._at += len(column or "")
+        operator = _COMPARISON.match(self._text, self._at) if column else None
+        if operator is None:
+            self._skip()
+            return [{}]
+        self._at = operator.end()
+        if operator[1] == "IN":
+            values: list[str] = []
+            while self._take(", " if values else "("):
+                values.append(self._literal())
+            if not self._take(")"):
+                raise ValueError
+            return alternatives_of({"type": "in", "term": column, "values": values}, self._kinds)
+        value = self._literal()
+        kind = _OPERATORS.get(operator[1], "starts-with")
+        if kind == "starts-with":
+            value = value.removesuffix("%")
+        return alternatives_of({"type": kind, "term": column, "value": value}, self._kinds)
+
+    def _literal(self) -> str:
+        match = _LITERAL.match(self._text, self._at)
+        if match is None:
+            raise ValueError
+        self._at = match.end()
+        return next(group for group in match.groups() if group is not None)
+
+    def _skip(self) -> None:
+        """Skip a filter without a range, up to the next one or the closing bracket."""
+        depth = 0
+        while self._at < len(self._text):
+            if self._text[self._at] == "'":
+                self._literal()
+                continue
+            ends = (", ", " AND ", " OR ", ")")
+            if depth == 0 and self._text.startswith(ends, self._at):
+                break
+            depth += {"(": 1, ")": -1}.get(self._text[self._at], 0)
+            self._at += 1
+
+    def _take(self, word: str) -> bool:
+        if not self._text.startswith(word, self._at):
+            return False
+        self._at += len(word)
+        return True
+
+
+def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]:
+    """Return the alternatives of operands joined by one of these words, or raise a ValueError."""
+    values, between = operands[::2], operands[1::2]
+    is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
+    if not is_complete or not any(all(word == given for given in between) for word in words):
+        raise ValueError
+    return reduce(partial(both_alternatives, "or" if " OR " in between else "and"), values)
+
+
+def _value(kind: ValueType, text: str) -> Any:
+    if pa.types.is_date(kind.arrow):
+        return _EPOCH + timedelta(days=int(text))
+    if pa.types.is_timestamp(kind.arrow):
+        return datetime(1970, 1, 1) + timedelta(microseconds=int(text))
+    return text == "true" if pa.types.is_boolean(kind.arrow) else kind.read(text)

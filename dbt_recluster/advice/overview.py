@@ -1,0 +1,193 @@
+"""The overview: one line for each of many tables, and totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from dbt_recluster.advice.cost_model import CostModel, recorded_depth, with_depth
+from dbt_recluster.advice.prices import PriceList
+from dbt_recluster.clustering.checkpoint import Checkpoint
+from dbt_recluster.clustering.history import PREFIX, history_entries
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.rounds import plan_round
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import AUTO, parse_number
+from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
+from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+
+# The worst first.
+VERDICTS = ("failing", "deep", "not clusterable", "suspended", "unclustered", "well clustered")
+# Measures, and their names in a round's summary, before "_expected".
+_MEASURES = {"average_depth": "depth", "read_depth": "read_depth", "fragmentation": "fragmentation"}
+
+
+@dataclass(frozen=True)
+class Overview(Figures):
+    """A table in the overview. Figures that are not known are None.
+
+    Attributes:
+        table, cluster_key: The table, and its key.
+        verdict: ``well clustered``; ``deep``: a recluster would merge blocks, since it is above the threshold;
+            ``suspended``; ``unclustered``: it has no cluster key; ``not clusterable``: its key's type has no order, or
+            its files record no bounds of it; ``failing``: it cannot be read, or its options or its key are refused.
+        reason: Why.
+        average_depth, read_depth: Its average depth, and its read depth where reads are known.
+        fragmentation: Blocks for each full one.
+        is_expected: Whether these are the expected figures of the last round, since which nothing has changed.
+        threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
+        blocks, bytes: Its blocks, and their bytes.
+        loaded_bytes_day, loaded_bytes_week: Bytes of new rows in the past 24 hours and seven days, as far back as
+            snapshots are kept.
+        rewritten_bytes_day, rewritten_bytes_week: Bytes that reclustering has read in that time.
+        last_recluster: When the last round was committed, ISO 8601 in UTC.
+        conflicts: How often rounds of the past seven days started again because another writer was faster.
+        recluster_seconds: Seconds that rounds of the past seven days took.
+        recluster_bytes: Bytes that reclustering it to the end would read.
+        gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
+            budget is spent.
+        suspended: Since when it is suspended, or None.
+        spent_week, saved_week: Money for the rounds of the past seven days, and for what known reads did not open
+            because of them; None without prices too.
+        labels: ``tag``, ``group`` and ``owner`` of its model, each a list.
+    """
+
+    table: str
+    verdict: str
+    reason: str = ""
+    cluster_key: str | None = None
+    average_depth: float | None = None
+    read_depth: float | None = None
+    is_expected: bool = False
+    threshold: float | None = None
+    blocks: int | None = None
+    bytes: int | None = None
+    fragmentation: float | None = None
+    loaded_bytes_day: int | None = None
+    loaded_bytes_week: int | None = None
+    rewritten_bytes_day: int | None = None
+    rewritten_bytes_week: int | None = None
+    last_recluster: str | None = None
+    conflicts: int | None = None
+    recluster_seconds: float | None = None
+    recluster_bytes: int | None = None
+    gain_per_gigabyte: float | None = None
+    suspended: str | None = None
+    spent_week: float | None = None
+    saved_week: float | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> float | None:
+        """The depth that decides: the read depth where reads are known, otherwise the average depth."""
+        return self.average_depth if self.read_depth is None else self.read_depth
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Sorts tables: the worst verdict first, then the most gain for a byte, then the deepest by its threshold."""
+        depth = (self.depth or 0.0) / (self.threshold or 1.0)
+        return VERDICTS.index(self.verdict), -(self.gain_per_gigabyte or 0.0), -depth, self.table
+
+
+def totals(tables: Sequence[Overview]) -> dict[str, Any]:
+    """Return the number of tables, of those with each verdict, and the sums of their known figures."""
+    summed = [f.name for f in fields(Overview) if f.type == "int | None"]
+    sums: dict[str, Any] = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
+    for name in ("spent_week", "saved_week"):
+        known = [amount for table in tables if (amount := getattr(table, name)) is not None]
+        sums[name] = round(sum(known), 6) if known else None
+    counts = Counter(table.verdict for table in tables)
+    verdicts = {verdict: counts[verdict] for verdict in VERDICTS if verdict in counts}
+    return {"tables": len(tables), "verdicts": verdicts, **sums}
+
+
+def totals_by(tables: Sequence[Overview], label: str) -> dict[str, dict[str, Any]]:
+    """Return the totals for each tag, group or owner; a table may have several, or none."""
+    parts: dict[str, list[Overview]] = {}
+    for table in tables:
+        for name in table.labels.get(label) or [""]:
+            parts.setdefault(name, []).append(table)
+    return {name: totals(part) for name, part in sorted(parts.items())}
+
+
+def table_overview(
+    table: ClusteredTable,
+    options: ReclusterOptions,
+    now: datetime | None = None,
+    prices: PriceList | None = None,
+) -> Overview:
+    """Return the line of a table that is reclustered with some options."""
+    recorded = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
+    if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
+        return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
+    try:
+        key = table.key
+        check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
+    except (KeyTypeError, UnsupportedTableError) as e:
+        return Overview(table.name, "not clusterable", str(e), **recorded)
+    measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
+    measured |= _from_blocks(table, options, prices)
+    if table.suspension is not None:
+        measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
+    return Overview(table.name, **measured)
+
+
+def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
+    """Return the figures that the snapshots of a table record."""
+    snapshots = table.snapshots()
+    entries = history_entries(snapshots)
+    rounds = [entry for entry in entries if entry.is_recluster]
+    figures: dict[str, Any] = {
+        "blocks": snapshots[-1].count("total-data-files") if snapshots else 0,
+        "bytes": snapshots[-1].count("total-files-size") if snapshots else 0,
+        "last_recluster": rounds[-1].at.isoformat() if rounds else None,
+        "suspended": table.suspended,
+    }
+    for period, days in (("day", 1), ("week", 7)):
+        recent = [entry for entry in entries if now - entry.at <= timedelta(days=days)]
+        figures[f"loaded_bytes_{period}"] = sum(entry.bytes_loaded for entry in recent if entry.is_change)
+        figures[f"rewritten_bytes_{period}"] = sum(entry.bytes_in for entry in recent if entry.is_recluster)
+    # Of the week, which comes last.
+    figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
+    figures["recluster_seconds"] = round(sum(entry.seconds or 0.0 for entry in recent), 3)
+    if prices is not None:
+        figures["spent_week"] = prices.of_seconds(*(e.seconds for e in recent if e.is_recluster))
+    return figures
+
+
+def _from_blocks(
+    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None
+) -> dict[str, Any]:
+    """Return the figures of a plan of the whole table, or of the last round if it left nothing to do."""
+    table.reads.follow(options.reads)
+    recorded = recorded_depth(table) if options.depth == AUTO else None
+    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
+    policy = replace(table.policy(options.policy), max_bytes=None)
+    checkpoint = Checkpoint(table, policy, options.where)
+    threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
+    figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
+    if prices is not None and prices.terabyte_scanned is not None:
+        balance = CostModel(table, options.policy).balance()
+        figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
+    last = table.snapshots()[-1:]
+    if last and f"{PREFIX}fragmentation_expected" in last[0].summary and checkpoint.is_of(last[0].id):
+        for name, figure in _MEASURES.items():
+            figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
+        return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
+    where = table.predicate(options.where)
+    blocks = table.current_blocks(where)
+    planned_round = plan_round(table, checkpoint, blocks)
+    planned = planned_round.plan
+    measured = table.measure(blocks.blocks, policy.block_rows)
+    figures |= {name: getattr(measured, name) for name in _MEASURES}
+    figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
+    figures["verdict"] = planned_round.verdict
+    if planned.block_sets or planned.limited:
+        estimate = CostModel(table, options.policy).recluster(where)
+        figures["recluster_bytes"] = estimate.bytes
+        figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
+    return figures

@@ -1,0 +1,212 @@
+"""The data of a table's report: its depth along the key, now and around the last recluster, costs and history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbt_recluster.advice.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
+from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.prices import PriceList
+from dbt_recluster.clustering.curve_boundaries import curve_blocks
+from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
+from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.snapshots import Snapshot
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.planner import Blocks
+from dbt_recluster.planner.arrays import FloatArray
+
+# Labels that fit the axis of a figure on a phone, and their distance; two, if one has more than so many characters.
+_LABELS, _LEAST_DISTANCE, _LONG = 4, 0.3, 10
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Blocks along the cluster key, or one column of it, at one moment."""
+
+    lower: Any  # positions of the lower bounds on the axis, 0 to 1, float64 (n,)
+    upper: Any  # positions of the upper bounds
+    level: IntArray  # levels of the blocks, int64 (n,)
+    at: Any  # positions where the depth changes, ascending, float64 (p,)
+    depth: IntArray  # blocks over each of them, int64 (p,)
+    ends: Any = None  # weight of the reads that end there or up to the next one, float64 (p,), or None
+    labels: Sequence[tuple[float, str]] = ()  # positions and values; none with several partitions
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """The data of one table's report.
+
+    Attributes:
+        overview: Its line in the overview.
+        information: Its metrics now (:func:`dbt_recluster.clustering.information.table_information`).
+        estimate: What reclustering it to the end would cost and gain.
+        history: Its rounds and other commits, oldest first.
+        now: Its blocks.
+        before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
+            expired.
+        changed: Whether the table has changed since then.
+        on_curve: Its blocks along each column of its curve, by the column's name; empty without one.
+        threshold: The greatest average depth allowed; None if partitions have different ones.
+        balance: Cost and benefit of the past week's reclustering, or None (:meth:`CostModel.balance`).
+        prices: By which the overview's money was counted.
+        partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
+    """
+
+    overview: Overview
+    information: Mapping[str, Any]
+    estimate: ReclusterEstimate
+    history: Sequence[HistoryEntry]
+    now: Layout
+    before: Layout | None
+    after: Layout | None
+    changed: bool
+    on_curve: Mapping[str, Layout]
+    threshold: float | None
+    balance: Balance | None
+    prices: PriceList | None
+    partitions: int
+
+    @property
+    def table(self) -> str:
+        """The table's identifier."""
+        return str(self.information["table"])
+
+
+def report_data(
+    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None
+) -> ReportData:
+    """Collect the data of a table's report."""
+    overview = table_overview(table, options, prices=prices)
+    table.reads.follow(options.reads)
+    options, _ = with_depth(table, options)
+    costs = CostModel(table, options.policy)
+    ids = _last_recluster(table.snapshots())
+    moments = [table.blocks(), *(table.blocks(snapshot_id=snapshot_id) for snapshot_id in ids)]
+    now, *around = _layouts(table, moments)
+    partitions = np.bincount(moments[0].blocks.partition)
+    thresholds = set(options.policy.thresholds(partitions).tolist())
+    return ReportData(
+        overview=overview,
+        information=table_information(table, block_rows=options.block_rows),
+        estimate=costs.recluster(table.predicate(options.where)),
+        history=table_history(table),
+        now=now,
+        before=around[0] if around else None,
+        after=around[1] if around else None,
+        changed=bool(ids) and ids[-1] != moments[0].metadata.snapshot_id,
+        on_curve={
+            str(field): _along_column(table, item, moments[0])
+            for item, field in enumerate(table.key.on_curve, len(table.key.leading))
+        },
+        threshold=thresholds.pop() if len(thresholds) == 1 else None,
+        balance=costs.balance(),
+        prices=prices,
+        partitions=len(partitions),
+    )
+
+
+def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
+    """Return the snapshots before and after the last recluster, of rounds in a row, if there is one."""
+    lasts = [(is_ours, list(group)[-1].id) for is_ours, group in groupby(snapshots, is_of_round)]
+    edges = [(before, after) for (_, before), (is_ours, after) in pairwise(lasts) if is_ours]
+    return edges[-1] if edges else ()
+
+
+def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
+    """Return the layout of each moment, on one axis unless there are partitions."""
+    on_axis, scale = [moment.blocks for moment in moments], None
+    if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
+        on_axis, scale = _on_one_axis(table, moments)
+    layouts = []
+    for moment, blocks in zip(moments, on_axis, strict=True):
+        axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
+        ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
+        lower, upper = axis[blocks.lower], axis[blocks.upper]
+        labels = _labels(table, moment.metadata, lower, upper) if is_one and table.key.leading else []
+        depth = blocks.intervals.depth()
+        layouts.append(Layout(lower, upper, moment.blocks.level, axis, depth, ends, labels))
+    return layouts
+
+
+def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> Layout:
+    """Return the layout of the blocks along one item of the key."""
+    column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
+    blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)
+    return _layouts(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
+
+
+def _on_one_axis(
+    table: ClusteredTable, moments: Sequence[SnapshotBlocks]
+) -> tuple[list[Blocks], FloatArray | None]:
+    """Return the blocks of each moment on one axis of the key or its curve, and the positions of ranks on its scale."""
+    bounds = []
+    for moment in moments:
+        metadata = moment.metadata
+        lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
+        if table.key.curve:
+            blocks = curve_blocks(table.key, table.curve, metadata)
+            lower, upper, unbounded = blocks.along_curve(np.maximum(moment.blocks.run, 0))
+        bounds.append((lower, upper, unbounded))
+    lowers, uppers = (
+        [
+            pa.concat_arrays([column for column in columns if len(column)] or columns[:1])
+            for columns in zip(*(of_moment[side] for of_moment in bounds), strict=True)
+        ]
+        for side in (0, 1)
+    )
+    masks = [np.concatenate(parts) for parts in zip(*(unknown for _, _, unknown in bounds), strict=True)]
+    joined = Blocks.build(lower=lowers, upper=uppers, unbounded=masks, reads=table.key_reads)
+    ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
+    parts = [joined.take(part) for part in np.split(np.arange(len(joined)), ends)]
+    return parts, _scale(joined, lowers[0], uppers[0], masks[0]) if len(lowers) == 1 else None
+
+
+def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> FloatArray | None:
+    """Return the position of each rank, 0 to 1, or None without numbers, or if nearly all blocks are in a corner."""
+    ends = pa.concat_arrays([lower, upper.filter(pa.array(~unbounded))])
+    if pa.types.is_date32(ends.type):
+        ends = ends.cast(pa.int32())
+    if not any(is_a(ends.type) for is_a in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+        return None
+    numbers = ends.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    use, values = np.isfinite(numbers), np.full(blocks.points, np.nan)
+    values[np.concatenate([blocks.lower, blocks.upper[~unbounded]])[use]] = numbers[use]
+    finite = np.flatnonzero(np.isfinite(values))
+    if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
+        return None
+    known = values[finite] / np.abs(values[finite]).max()  # the difference of finite numbers may be infinite
+    values = np.interp(np.arange(len(values)), finite, known)
+    positions: FloatArray = (values - values[0]) / (values[-1] - values[0])
+    low, high = np.quantile(positions, [0.05, 0.95])
+    return positions if high - low > 0.25 else None
+
+
+def _labels(
+    table: ClusteredTable, blocks: BlockMetadata, lower: FloatArray, upper: FloatArray
+) -> list[tuple[float, str]]:
+    """Return a few positions of bounds with the value of the key's first item there."""
+    if not len(blocks):
+        return []
+    known = ~blocks.unbounded[0]
+    positions = np.concatenate([lower, upper[known]])
+    values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(known))])
+    order = np.argsort(positions, kind="stable")
+    nearest = np.searchsorted(positions[order], np.linspace(0, 1, _LABELS) - 1e-9)
+    places = order[np.minimum(nearest, len(order) - 1)].tolist()
+    labels: list[tuple[float, str]] = []
+    for place, text in zip(places, table.item_texts(0, [values[place] for place in places]), strict=True):
+        position = float(positions[place])
+        if not labels or (text != labels[-1][1] and position - labels[-1][0] >= _LEAST_DISTANCE):
+            labels.append((position, text))
+    if max(len(text) for _, text in labels) > _LONG:
+        return [labels[0], labels[-1]] if len(labels) > 1 else labels
+    return labels

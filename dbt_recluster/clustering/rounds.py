@@ -1,0 +1,344 @@
+"""One round of reclustering: plan, merge and commit, each a function of records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbt_recluster.clustering.conditions import NO_CHANGES
+from dbt_recluster.clustering.history import rewrite_speed, round_summary
+from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.clustering.result import PlannedSet, RewritePlan, Round
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.clustering.values import digest
+from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError
+from dbt_recluster.iceberg.commit import RoundCommit, RoundRecord
+from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.session.jobs import MergeProgress
+from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.table_properties import REST
+from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
+from dbt_recluster.planner.merges import simulate
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A plan and what it was made from.
+
+    Attributes:
+        checkpoint: The rules of the plan.
+        blocks: The blocks of the snapshot.
+        candidates: Those that were planned, with the settled ones of `rest`.
+        rest: Where merges along a curve were in vain; None without a curve.
+        plan: The plan.
+    """
+
+    checkpoint: Checkpoint
+    blocks: SnapshotBlocks
+    candidates: Blocks
+    rest: Rest | None
+    plan: Plan
+
+    @property
+    def reason(self) -> str:
+        """Why there is, or is not, something to do."""
+        if self.plan.block_sets or self.rest is None or not self.rest.settled.any():
+            return self.plan.reason
+        depth = self.rest.settled_depth
+        return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
+
+    @property
+    def verdict(self) -> str:
+        """``deep`` where merges can lower what is above the threshold, otherwise ``well clustered``."""
+        is_due = bool(self.plan.block_sets) or self.plan.limited
+        return "deep" if is_due and self.plan.reducible_depth > self.plan.threshold else "well clustered"
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that was planned; only a table with one has block sets."""
+        assert self.blocks.metadata.snapshot_id is not None
+        return self.blocks.metadata.snapshot_id
+
+    @property
+    def sets(self) -> list[IntArray]:
+        """Positions in all blocks of the members of each set: int64 (k,) each."""
+        return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
+
+
+@dataclass(frozen=True)
+class MergedRound(RoundRecord):
+    """A merged round, and what its commit records.
+
+    Attributes:
+        planned: The round as it was planned.
+        groups: The file groups of its sets, merged.
+        levels: How the recorded levels change.
+        leaves_nothing: Whether nothing is to be done outside the partitions of its sets.
+        figures: Figures for the summaries, besides those of the merges.
+        figures_left: Figures expected after the round, if nothing is left to do then.
+        started: When it started, by the monotonic clock.
+    """
+
+    planned: PlannedRound
+    groups: Sequence[RewrittenGroup]
+    levels: LevelChanges
+    leaves_nothing: bool
+    figures: Mapping[str, Any]
+    figures_left: Mapping[str, float | None]
+    started: float
+
+    def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
+        """Return the summary of the round's snapshots if these of its groups are committed."""
+        blocks, committed = self.planned.blocks.blocks, set(map(id, groups))
+        sets = zip(self.planned.plan.block_sets, self.groups, strict=True)
+        done = replace(self.planned.plan, block_sets=tuple(s for s, group in sets if id(group) in committed))
+        after = simulate(blocks, done, self.planned.checkpoint.policy)
+        return round_summary(
+            **_figures(groups),
+            **self.figures,
+            depth_before=clustering_information(blocks).average_depth,
+            depth_expected=clustering_information(after).average_depth,
+            seconds=round(time.monotonic() - self.started, 3),
+            **done.ratios,
+            **(self.figures_left if len(groups) == len(self.groups) else {}),
+        )
+
+    def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
+        """Return the properties that record what is left to do, and forget the changes before the round.
+
+        Both are about main: a commit to another branch leaves them.
+        """
+        planned, changes = self.planned, dict[str, str | None]()
+        if after.branch is None:
+            changes |= {**NO_CHANGES, **NO_CHECKPOINT}
+            if self.leaves_nothing:
+                files = [group.source.files[0].task.file() for group in self.groups]
+                changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, files, after)
+        if planned.rest is not None:
+            paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
+            changes |= planned.rest.after(planned.plan, paths, snapshots)
+        return changes
+
+
+def plan_round(
+    table: ClusteredTable, checkpoint: Checkpoint, blocks: SnapshotBlocks, max_bytes: int | None = None
+) -> PlannedRound:
+    """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
+    rest, candidates = None, blocks.planned
+    if table.key.curve and len(candidates):
+        # All that plans depend on besides the blocks and their levels.
+        rules = [
+            str(table.key),
+            checkpoint.where,
+            asdict(checkpoint.policy),
+            repr(table.key_reads),
+            table.iceberg.schema_json,
+        ]
+        recorded = table.iceberg.properties.get(REST)
+        rest = Rest(candidates, blocks.planned_metadata, checkpoint.policy, recorded, digest(rules))
+        if rest.settled.any():
+            fixed = np.arange(len(candidates)) >= len(blocks.eligible)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=rest.settled)
+    planned = plan(candidates, replace(checkpoint.policy, max_bytes=max_bytes))
+    return PlannedRound(checkpoint, blocks, candidates, rest, planned)
+
+
+def merge_round(
+    table: ClusteredTable,
+    planned: PlannedRound,
+    change: TableChange,
+    figures: Mapping[str, Any],
+    progress: MergeProgress | None,
+) -> MergedRound:
+    """Merge the block sets of a plan into files that are no part of the table yet.
+
+    Args:
+        table: The table.
+        planned: The plan.
+        change: What the commit will change of the table besides its blocks.
+        figures: Figures for the summaries of its snapshots.
+        progress: Callback for the progress of the merge, or None.
+
+    Raises:
+        ConcurrentChangeError: Another writer has changed what was read.
+        MergeFailedError: Spark failed.
+    """
+    started, iceberg, metadata = time.monotonic(), table.iceberg, planned.blocks.metadata
+    # Before the merge: properties that others set during it belong to blocks that were not read.
+    replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
+    levels = LevelChanges.of(iceberg, metadata, replaced)
+    leaves_nothing = not planned.blocks.late and planned.checkpoint.leaves_nothing(
+        planned.candidates, planned.plan
+    )
+    left = _figures_left(table, planned) if leaves_nothing else {}
+    limits = BlockLimits(planned.checkpoint.policy.block_rows, table.block_bytes)
+    groups: list[FileGroup] = []
+    schema_id = iceberg.schema_id
+    try:
+        groups = _file_groups(table, planned)
+        target = change.pending(iceberg)
+        merged = Merger(iceberg, table.key, limits, progress, target, table.curve).merge(
+            planned.snapshot_id, groups
+        )
+    except Exception as e:
+        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema_id, e)
+        if isinstance(e, ReclusterError):
+            raise
+        raise MergeFailedError(
+            f"Blocks of {table.name} could not be merged: {iceberg.explain(e)}. This round changed nothing."
+        ) from e
+    return MergedRound(planned, merged, levels, leaves_nothing, figures, left, started)
+
+
+def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
+    """Commit a merged round together with a change of the table; see :meth:`RoundCommit.run`."""
+    # All branches share the sort order and the properties.
+    change = change if table.branch is None else TableChange()
+    planned = merged.planned
+    done = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change).run()
+    return Round(
+        **_figures(done.groups),
+        seconds=time.monotonic() - merged.started,
+        snapshot_ids=done.snapshot_ids,
+        conflicts=done.conflicts,
+        orphans=done.orphans,
+    )
+
+
+def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
+    """Describe a plan for a dry run."""
+    blocks, plan = planned.blocks.blocks, planned.plan
+    lower, upper = _key_texts(table, planned)
+    same = (
+        "expected_blocks",
+        "rows",
+        "bytes",
+        "depth",
+        "expected_depth",
+        "benefit_cost",
+        "benefit_cost_left",
+    )
+    sets = tuple(
+        PlannedSet(
+            level=int(blocks.level[block_set.blocks].max()),
+            new_level=block_set.level,
+            blocks=len(block_set.blocks),
+            lower=least,
+            upper=greatest,
+            **{name: getattr(block_set, name) for name in same},
+        )
+        for block_set, least, greatest in zip(plan.block_sets, lower, upper, strict=True)
+    )
+    before = table.measure(blocks)
+    after = table.measure(simulate(blocks, plan, planned.checkpoint.policy))
+    speed = rewrite_speed(table)
+    return RewritePlan(
+        sets=sets,
+        bytes=plan.bytes,
+        rows=plan.rows,
+        expected_depth=after.average_depth,
+        estimated_seconds=None if speed is None else round(plan.bytes / speed, 1),
+        key_read_bytes=before.key_read_bytes,
+        key_read_row_groups=before.key_read_row_groups,
+        expected_key_read_bytes=after.key_read_bytes,
+        expected_key_read_row_groups=after.key_read_row_groups,
+    )
+
+
+def _key_texts(table: ClusteredTable, planned: PlannedRound) -> list[list[str]]:
+    """Return the least and the greatest values of the key's items in each set; ``?`` is unknown."""
+    metadata, sets, texts = planned.blocks.metadata, planned.sets, []
+    for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
+        items = []
+        for item, column in enumerate(columns):
+            members = [column.take(pa.array(positions)) for positions in sets]
+            ends = [_greatest(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
+            known = zip(sets, table.item_texts(item, ends), strict=True)
+            unbounded = metadata.unbounded[item]
+            items.append(["?" if is_upper and unbounded[s].any() else text for s, text in known])
+        texts.append([", ".join(key) for key in zip(*items, strict=True)])
+    return texts
+
+
+def _greatest(values: pa.Array) -> pa.Scalar:
+    """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
+    known = values.drop_null().sort()
+    return known[-1] if len(known) else values[0]
+
+
+def _figures_left(table: ClusteredTable, planned: PlannedRound) -> dict[str, float | None]:
+    """Return the figures expected after the merges, or none if there is more to do then.
+
+    What a merge along a curve leaves is not known before it.
+    """
+    if table.key.curve:
+        return {}
+    policy = planned.checkpoint.policy
+    after = simulate(planned.blocks.blocks, planned.plan, policy)
+    if (rest := plan(after, policy)).block_sets or rest.limited:
+        return {}
+    left = table.measure(after, policy.block_rows)
+    return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
+
+
+def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup]:
+    """Return the files of each set."""
+    metadata, sets = planned.blocks.metadata, planned.sets
+    paths = [metadata.path.take(positions).to_pylist() for positions in sets]
+    columns = [field.column for field in table.key.fields]
+    tasks = scan_tasks(
+        table.iceberg, planned.snapshot_id, list(chain.from_iterable(paths)), bounds_of=columns
+    )
+    return [
+        file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
+        for block_set, positions, set_paths in zip(planned.plan.block_sets, sets, paths, strict=True)
+    ]
+
+
+def _raise_if_changed(
+    table: IcebergTable, snapshot_id: int, groups: Sequence[FileGroup], schema_id: int, error: Exception
+) -> None:
+    """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
+
+    An expiry may delete a file that the merge reads, once it is removed from the table: a block, a delete file that was
+    replaced, or, while there are no groups yet, a manifest. And Spark compares the rows that it writes with the table's
+    columns of that moment.
+    """
+    tasks = {file.path: file.task for group in groups for file in group.files}
+    try:
+        table.refresh()
+        evolved = table.schema_id != schema_id
+        current = table.snapshot_id
+        changed = bool(changed_tasks(table, current, tasks)) if groups else current != snapshot_id
+    except Exception:
+        return  # Spark or the catalog is gone, and ``error`` says why
+    if evolved or changed:
+        raise ConcurrentChangeError(
+            f"Another writer changed {'the columns' if evolved else 'blocks'} of {table.name} while its blocks "
+            "were merged",
+            orphans=getattr(error, "orphans", ()),
+        ) from error
+
+
+def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
+    return {
+        "sets": len(groups),
+        "blocks_in": sum(len(group.source.files) for group in groups),
+        "blocks_out": sum(len(group.files) for group in groups),
+        "bytes_in": sum(group.source.bytes for group in groups),
+        "bytes_out": sum(group.bytes for group in groups),
+        "rows": sum(group.rows for group in groups),
+    }
