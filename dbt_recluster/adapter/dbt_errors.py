@@ -1,12 +1,13 @@
-"""This package's errors as dbt shows them."""
+"""This package's errors and log lines as dbt shows them."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -15,18 +16,13 @@ from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.redaction import hide, redact, without_known_secrets
-
-# 128 and the number of SIGINT.
-_INTERRUPTED = 130
+from dbt_recluster.redaction import hide, redact
 
 logger = AdapterLogger("Recluster")
-# Whether this process runs the macro of an operation, which may call other macros.
-_in_operation = False
 
 
 class ConfigurationError(DbtRuntimeError):
-    """A mistake of the user, shown without the macros that it passed through."""
+    """A user's mistake, shown without the stack of our macros."""
 
     CODE = 10007
     MESSAGE = "Configuration Error"
@@ -37,19 +33,18 @@ class ConfigurationError(DbtRuntimeError):
         return "Configuration"
 
     def process_stack(self) -> list[str]:
-        """Return no lines: users do not call these macros."""
+        """Return no lines: users do not call our macros."""
         return []
 
     def __str__(self, prefix: str = "! ") -> str:
-        """Return the message, under a heading if a node is known."""
+        """Return the message, with a heading if the node is known."""
         return str(self.msg) if self.node is None else super().__str__(prefix)
 
 
 def hide_in_logs(secrets: Iterable[str]) -> None:
-    """Have this invocation of dbt write asterisks in place of secrets, on the terminal and in its log.
+    """Hide secrets on dbt's terminal and in its log.
 
-    dbt itself hides the values of environment variables of a certain name, which every process that is started from
-    then on would inherit.
+    dbt itself hides only the values of environment variables, which every process that it starts would inherit.
     """
     hide(secrets)
     for dbt_logger in get_event_manager().loggers:
@@ -57,30 +52,27 @@ def hide_in_logs(secrets: Iterable[str]) -> None:
             dbt_logger.scrubber = _Scrubber(dbt_logger.scrubber)
 
 
-@dataclass(frozen=True)
-class _Scrubber:
-    """Hides secrets in a line of dbt's log, after dbt has hidden those that it knows."""
-
-    of_dbt: Callable[[str], str]
+class _Scrubber(partial[str]):
+    """Hides secrets in a line of dbt's log, after the function of dbt."""
 
     def __call__(self, line: str) -> str:
-        return without_known_secrets(self.of_dbt(line))
+        return redact(super().__call__(line), guess=False)
 
 
 @contextmanager
 def as_dbt_errors(node: Any = None) -> Iterator[None]:
-    """Raise errors as dbt's, in one line and beside the node; the traceback is in dbt's log."""
+    """Raise errors as dbt's, in one line with the node; the traceback goes to dbt's log."""
     try:
         yield
     except DbtBaseException:
         raise
-    except Exception as e:
+    except Exception as e:  # a fault of ours too, which failure() calls one
         raise ConfigurationError(failure(e), node=node) from e
 
 
 @contextmanager
 def redacted_errors() -> Iterator[None]:
-    """Take what looks like a secret out of dbt's errors, which quote the server and its settings."""
+    """Redact dbt's errors, which quote the server and its settings."""
     try:
         yield
     except DbtRuntimeError as e:
@@ -90,30 +82,25 @@ def redacted_errors() -> Iterator[None]:
 
 @contextmanager
 def interrupted_operation() -> Iterator[None]:
-    """Within ``dbt run-operation``, have Ctrl-C end dbt with one line and the exit code that shells give it.
+    """Within ``dbt run-operation``, end with one line and a shell's exit code on Ctrl-C.
 
-    dbt prints the traceback of a ``KeyboardInterrupt`` and ends as after an error of its own.
+    dbt prints the traceback of a ``KeyboardInterrupt``, and exits as after an error of its own.
     """
-    global _in_operation
     context = click.get_current_context(silent=True)
-    if context is None or context.info_name != "run-operation" or _in_operation:
-        yield
-        return
-    _in_operation = True
     try:
         yield
     except KeyboardInterrupt as e:
+        if context is None or context.info_name != "run-operation":
+            raise
         context.call_on_close(_exit_as_interrupted)
         raise ConfigurationError(str(e) or "interrupted") from e
-    finally:
-        _in_operation = False
 
 
 def _exit_as_interrupted() -> None:
     """Change the exit code that an exception carries through click."""
     error = sys.exc_info()[1]
     if isinstance(error, click.ClickException):
-        error.exit_code = _INTERRUPTED  # type: ignore[misc]
+        error.exit_code = 128 + signal.SIGINT  # type: ignore[misc]
 
 
 def failure(error: Exception) -> str:

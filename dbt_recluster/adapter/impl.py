@@ -1,35 +1,45 @@
-"""The adapter: dbt-spark, its handling of Iceberg tables corrected, and the operations.
+"""The adapter: dbt-spark, corrected for Iceberg tables, and clustering.
 
-What works on tables is imported by the methods that need it: commands such as ``dbt parse`` do without.
+It owns a session, the catalogs and their tables. Here are only the methods that dbt calls or overrides, and those that
+macros call. What works on tables is imported by the methods that need it, so that ``dbt parse`` does without.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import make_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any
 
+from dbt.adapters.base.impl import BaseAdapter
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
-from dbt.adapters.spark.impl import SparkConfig
+from dbt.adapters.contracts.relation import Policy, RelationType
+from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
+from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
+from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
-from dbt_recluster.adapter.relations.table_methods import TableMethods
+from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
+from dbt_recluster.adapter.relations.freshness import Freshness
+from dbt_recluster.adapter.relations.tables import Tables
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.session.environment import check_environment
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
+    import agate
     from dbt.adapters.contracts.relation import RelationConfig
 
     from dbt_recluster.adapter.dbt_run import DbtRun
     from dbt_recluster.adapter.model_build import ModelBuild
+
 
 _CAPABILITIES = (
     Capability.TableLastModifiedMetadata,
@@ -37,7 +47,6 @@ _CAPABILITIES = (
     Capability.SchemaMetadataByRelations,
     Capability.CatalogsV2,
 )
-
 # dbt does not check the values of an adapter's configs; ModelOptions does.
 ReclusterConfig: type[SparkConfig] = make_dataclass(
     "ReclusterConfig",
@@ -46,100 +55,233 @@ ReclusterConfig: type[SparkConfig] = make_dataclass(
 )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ReclusterRelation(SparkRelation):
+    """A relation whose ``database`` is a catalog, or None for the connection's current one.
+
+    dbt-spark's relations have no database (dbt-adapters#495).
+    """
+
+    include_policy: Policy = field(default_factory=lambda: SparkIncludePolicy(database=True))
+    render = BaseRelation.render
+
+    def __post_init__(self) -> None:
+        """Accept any database."""
+
+
+def _of_tables(name: str, in_parsing: Any = None) -> Callable[..., Any]:
+    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns a constant."""
+
+    @available.parse(lambda *_: in_parsing)
+    def method(self: ReclusterAdapter, relation: BaseRelation | None) -> Any:
+        return getattr(self.tables, name)(relation)
+
+    return method
+
+
 def _no_build(*_: Any) -> ModelBuild:
     from dbt_recluster.adapter.model_build import ModelBuild
 
-    return ModelBuild(None, None)  # type: ignore[arg-type]
+    return ModelBuild(None, None, None)  # type: ignore[arg-type]
 
 
-class ReclusterAdapter(TableMethods):
-    """dbt-spark and clustering.
+class ReclusterAdapter(SparkAdapter):
+    """dbt-spark and clustering. dbt derives the module ``dbt.adapters.recluster`` from the name of this class."""
 
-    dbt derives the module ``dbt.adapters.recluster`` from the name of this class after each model.
-    """
-
+    Relation = ReclusterRelation
+    ConnectionManager = ReclusterConnectionManager
     AdapterSpecificConfigs = ReclusterConfig
-    _capabilities = CapabilityDict({c: CapabilitySupport(support=Support.Full) for c in _CAPABILITIES})
+    connections: ReclusterConnectionManager
+    _capabilities = CapabilityDict(dict.fromkeys(_CAPABILITIES, CapabilitySupport(support=Support.Full)))
+    # dbt's limit of 100 is for adapters that name all relations in one statement.
+    MAX_SCHEMA_METADATA_RELATIONS = sys.maxsize
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.session = ClusteringSession(self.connections)
+        if self.session.credentials.recluster_session is not None:
+            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
+
+            self.session = RemoteSession(self.connections)
+        self.catalogs = Catalogs(self.connections.ask)
+        self.tables = Tables(self.session, self.catalogs)
+        self.integrations = Integrations()
+        freshness = Freshness(self.get_relation, self.execute_macro, self._create_freshness_response)
+        self.calculate_freshness_from_metadata = freshness.of_one  # type: ignore[method-assign]
+        self.calculate_freshness_from_metadata_batch = freshness.of  # type: ignore[method-assign]
         self._begun: DbtRun | None = None
         self._lock = threading.Lock()
         self._threads = threading.local()
 
-    # --- dbt-spark's handling of Iceberg tables, corrected ---
+    def debug_query(self) -> None:
+        """``dbt debug``: check that Spark has what clustering needs."""
+        steps = [self.session.check, super().debug_query]
+        for step in steps if self.session.credentials.in_process else reversed(steps):
+            with as_dbt_errors():
+                step()
+
+    @classmethod
+    def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:
+        return {**super()._get_adapter_specific_run_info(config), "adapter_type": "recluster"}
+
+    # --- schemas and relations of any catalog; dbt-spark knows one catalog ---
+
+    def set_relations_cache(self, *arguments: Any, **named: Any) -> None:
+        """List the relations of all schemas; when models are compiled, each schema when a macro asks for it."""
+        if getattr(self.config.args, "which", None) != "compile":
+            super().set_relations_cache(*arguments, **named)
+
+    def _build_spark_relation_list(
+        self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
+    ) -> list[BaseRelation]:
+        """List relations; recognise Iceberg tables of a Hive metastore (dbt-spark#870), omit temporary views."""
+        rows = [row for row in row_list if row[0]]  # temporary views have no schema
+        relations: list[Any] = super()._build_spark_relation_list(rows, relation_info_func)
+        for number, relation in enumerate(relations):
+            if "table_type=ICEBERG" in (relation.information or "") and not relation.is_view:
+                relations[number] = relation.incorporate(is_iceberg=True)
+        return relations
+
+    def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
+        """List a schema: as dbt-spark does in the session catalog, by two statements in any other."""
+        database = schema_relation.database
+        if self.catalogs.is_session_catalog(database):
+            relations: list[Any] = super().list_relations_without_caching(schema_relation)
+            return [relation.incorporate(path={"database": database}) for relation in relations]
+        schema = schema_relation.without_identifier().render()
+        return [
+            self.Relation.create(
+                database=database,
+                schema=schema_relation.schema,
+                identifier=listed.name,
+                type=RelationType.View if listed.is_view else RelationType.Table,
+                is_iceberg=listed.is_iceberg,
+                dbt_created=True,  # compared as written: these catalogs keep the case of names
+            )
+            for listed in self.catalogs.relations(database or self.catalogs.current, schema)
+        ]
+
+    @available.parse_none
+    def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
+        """Return a relation that exists, or None. In macros, a node without a catalog has an undefined database."""
+        relation: BaseRelation | None = super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
+        return relation
+
+    @available.parse_list
+    def list_schemas(self, database: str | None) -> list[str]:
+        """Return the names of a catalog's schemas."""
+        return self.catalogs.schemas(database or None)
+
+    def check_schema_exists(self, database: str, schema: str) -> bool:
+        """Return whether a catalog has a schema."""
+        return schema in self.list_schemas(database)
+
+    def drop_schema(self, relation: BaseRelation) -> None:
+        """Drop a schema and all its relations, which ``cascade`` does not do in Iceberg's catalogs."""
+        if not self.catalogs.is_session_catalog(relation.database):
+            for listed in self.list_relations_without_caching(relation.without_identifier()):
+                self.drop_relation(listed)
+        super().drop_schema(relation)
+
+    get_catalog = BaseAdapter.get_catalog  # dbt-spark's refuses a second catalog
+
+    def _get_one_catalog(self, information_schema: Any, schemas: set[str], *_: Any) -> agate.Table:
+        database = information_schema.database
+        return self._describe(each for schema in schemas for each in self.list_relations(database, schema))
+
+    def _get_one_catalog_by_relations(self, _: Any, relations: Iterable[Any], *__: Any) -> agate.Table:
+        return self._describe(self.get_relation(r.database, r.schema, r.identifier) for r in relations)
+
+    def _describe(self, relations: Iterable[BaseRelation | None]) -> agate.Table:
+        """Describe relations for ``dbt docs``, a row for each column."""
+        import agate
+
+        rows = [row for relation in relations if relation for row in self._get_columns_for_catalog(relation)]
+        return agate.Table.from_object(rows, column_types=DEFAULT_TYPE_TESTER)
 
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
-        """Add a table's catalog and clustering to what ``dbt docs`` knows about it."""
+        """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
-        if not self.cannot_recluster() and self.may_have_clustering(relation):
+        if not self.session.missing_reason and self.tables.may_be_clustered(relation):
             from dbt_recluster.adapter.table_figures import clustering_statistics
 
             try:
-                statistics = clustering_statistics(self.open_table(relation.render()))
+                statistics = clustering_statistics(self.session.open(relation.render()))
             except ReclusterError as e:
                 logger.debug(f"no clustering statistics of {relation}: {e}")
         for column in super()._get_columns_for_catalog(relation):
             yield {**column, "table_database": relation.database, **statistics}
 
-    @classmethod
-    def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:
-        info: dict[str, Any] = super()._get_adapter_specific_run_info(config)
-        return {**info, "adapter_type": "recluster"}
+    @available.parse_list
+    def relations_like(
+        self, schema_pattern: str, pattern: str, exclude: str, database: str | None
+    ) -> list[BaseRelation]:
+        """Return the relations whose names match a pattern, in all schemas whose names match another."""
+        relations: list[BaseRelation] = []
+        for schema in names_like(self.list_schemas(database), schema_pattern):
+            listed = {str(r.identifier): r for r in self.list_relations(database or None, schema)}
+            relations += [listed[name] for name in names_like(listed, pattern, exclude)]
+        return relations
 
-    def debug_query(self) -> None:
-        """``dbt debug``: check that Spark has what clustering needs."""
-        if self.credentials.in_process:
-            with as_dbt_errors():
-                check_environment(self.spark, self.credentials.catalog)
-        super().debug_query()
-        if self._tables is not None:
-            with as_dbt_errors():
-                logger.info(self._tables.check(str(self.credentials.schema)))
+    def add_catalog_integration(self, catalog_integration: Any) -> Any:
+        """Accept an integration of any type: dbt adds all of them before it parses."""
+        self.integrations[catalog_integration.name] = catalog_integration
+        return catalog_integration
+
+    @available
+    def integration_catalog(self, name: str | None) -> str | None:
+        """Return the Spark catalog of a model's ``catalog_name``, or None if it has none."""
+        return self.integrations.catalog(name)
+
+    is_in_session_catalog = _of_tables("is_in_session_catalog")
+    cannot_replace_view = _of_tables("cannot_replace_view", False)
+    shares_directories = _of_tables("shares_directories", False)
+    is_own_table_of_spark = _of_tables("is_own_table_of_spark", False)
+    clear_directory = _of_tables("clear_directory")
 
     # --- builds ---
 
     @property
-    def _run(self) -> DbtRun:
-        """What the builds of this invocation share, one for all threads."""
+    def run(self) -> DbtRun:
+        """The invocation of dbt, one for all threads."""
         with self._lock:
             if self._begun is None:
                 from dbt_recluster.adapter.dbt_run import DbtRun
 
-                self._begun = DbtRun(self)
+                self._begun = DbtRun(self, self.tables)
             return self._begun
 
     def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
-        """Open a node's connection. A microbatch model is checked first: dbt takes an error in a batch for a crash."""
-        config = getattr(query_header_context, "config", {})
-        is_microbatch = config.get("incremental_strategy") == "microbatch"
-        if is_microbatch and self.config.args.which in ("run", "build", "retry"):
+        """Open a node's connection. A microbatch model is checked first: dbt reports an error in a batch as a crash."""
+        strategy = getattr(query_header_context, "config", {}).get("incremental_strategy")
+        if strategy == "microbatch" and self.config.args.which in ("run", "build", "retry"):
             from dbt_recluster.adapter.model_build import options_of
 
             options_of(query_header_context)
         return super().connection_named(name, query_header_context, *more, **named)
 
     def pre_model_hook(self, config: Any) -> Any:
-        """Before each node: nothing is known of it, and its file format is in lower case, by default Iceberg."""
-        node_config = getattr(getattr(config, "model", None), "config", None)
-        if node_config is not None:
+        """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""
+        node: Any = getattr(config, "model", None)
+        self.integrations.check(node)
+        if (node_config := getattr(node, "config", None)) is not None:
             node_config["file_format"] = file_format(node_config)
         self._threads.build = None
         return super().pre_model_hook(config)
 
     def post_model_hook(self, config: Any, context: Any) -> None:
-        """After each node, built or not: what a hook at the end of the run drops is dropped."""
+        """After each node, built or not: forget it, so that drops in on-run-end hooks are not postponed."""
         self._threads.build = None
         super().post_model_hook(config, context)
 
     @available.parse(_no_build)
     def current_build(self) -> ModelBuild:
-        """Return the node that this thread builds, one thread from its first hook to its last."""
+        """Return the node that this thread builds, from its first hook to its last."""
         from dbt_recluster.adapter.model_build import ModelBuild
 
         build: ModelBuild | None = getattr(self._threads, "build", None)
         if build is None:
-            build = self._threads.build = ModelBuild(self, self._run)
+            build = self._threads.build = ModelBuild(self, self.tables, self.run)
         return build
 
     @available.parse_none
@@ -150,52 +292,47 @@ class ReclusterAdapter(TableMethods):
 
     @available
     def as_subquery(self, query: str) -> str:
-        """Return a model's query to be put between parentheses (see :func:`without_end`)."""
+        """Return a model's query without its end, to be put between parentheses."""
         from dbt_recluster.adapter.model_build import without_end
 
         return without_end(query)
 
     @available
     def literal(self, value: Any) -> str:
-        """Return a value as a text in SQL."""
+        """Return a value as a string literal of SQL."""
         return sql_literal(str(value))
 
     @available.parse_none
     def first_time(self, subject: str) -> bool:
-        """Whether this is the first call with ``subject`` in this invocation, so that warnings come once."""
-        return self._run.first_time(subject)
+        """Return whether this is the first call with ``subject`` in this invocation, to warn once."""
+        return self.run.first_time(subject)
 
     @available.parse_none
     def refuse_function(self, function: Mapping[str, Any]) -> None:
-        """Refuse a user-defined function; nothing is parsed of it here, so the project's models are built."""
+        """Refuse to build a user-defined function; the project's models are built all the same."""
         raise ConfigurationError(
             f"{function['name']} is a user-defined function, and Spark 3.5 has none in SQL or of dbt's kind in Python. "
             "Write it as a macro, which every model can call"
         )
 
     def cancel_open_connections(self) -> Any:
-        """Ctrl-C: nothing more is submitted. After ``--fail-fast``, what was built before still is."""
-        is_failure = isinstance(sys.exc_info()[1], Exception)
-        if self._begun is not None and self._begun.submission is not None and not is_failure:
+        """Ctrl-C: submit nothing more. After ``--fail-fast``, what was built before is still submitted."""
+        if self._begun and self._begun.submission and not isinstance(sys.exc_info()[1], Exception):
             self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
-        """At the end of dbt's run, whether it went well or not."""
-        if self._begun is not None:
+        """End dbt's run, whether it went well or not."""
+        if self._begun:
             self._begun.end()
         super().cleanup_connections()
 
     # --- operations ---
 
     def execute_macro(self, macro_name: str, *arguments: Any, **named: Any) -> Any:
-        """Run a macro; one that does not exist may be a misspelt operation.
-
-        Ctrl-C ends an operation with one line, and dbt with the exit code of a shell.
-        """
+        """Run a macro; name the operation that a misspelt one may mean."""
         try:
-            with interrupted_operation():
-                return super().execute_macro(macro_name, *arguments, **named)
+            return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
             from dbt_recluster.operations.runner import OPERATIONS
 
@@ -205,21 +342,20 @@ class ReclusterAdapter(TableMethods):
             raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
     @available.parse_none
+    @interrupted_operation()
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
-        """Run an operation and print what it answers; it fails if the operation failed for any table.
+        """Run an operation and print its answers; it fails if the operation failed for any table.
 
-        A node's hook that reclusters its own table does so as after the build.
+        In a hook that reclusters the hook's own table, it is the recluster after the build.
         """
-        from dbt_recluster.adapter.dbt_run import run_vars
-        from dbt_recluster.adapter.hooks import recluster_arguments, with_table
-        from dbt_recluster.adapter.operations import operate
+        from dbt_recluster.adapter.operations import operate, recluster_arguments, with_table
 
         given, is_own = with_table(given, macros)
         if is_own and name == "recluster" and not given.get("dry_run"):
             self.current_build().recluster(macros, recluster_arguments(given, macros))
         else:
-            operate(name, given, macros, self._run.context(run_vars(macros)))
+            operate(name, given, macros, self.run.context(macros))
 
     @available.parse_list
     @as_dbt_errors()
@@ -227,4 +363,4 @@ class ReclusterAdapter(TableMethods):
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
         from dbt_recluster.adapter.table_figures import broken_limits
 
-        return broken_limits(model, arguments, self.open_table)
+        return broken_limits(model, arguments, self.session.open)

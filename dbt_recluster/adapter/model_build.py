@@ -1,4 +1,4 @@
-"""How one node is built: by dbt-spark's own materialization, with its table kept clustered before and after it."""
+"""How a node is built: by dbt-spark's materialization, with its table's clustering set before and after it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.dbt_run import DbtRun, check_vars, run_vars
-from dbt_recluster.adapter.hooks import reclusters
+from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
+from dbt_recluster.adapter.operations import reclusters
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
@@ -28,15 +29,14 @@ from dbt_recluster.adapter.relations.schema_changes import (
     check_column_removal,
     partition_columns,
 )
-from dbt_recluster.adapter.relations.table_methods import TableMethods
+from dbt_recluster.adapter.relations.tables import Tables
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import Columns
 from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
-# Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
+# Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
 _TOKENS = re.compile(
     r"""\b[rR]'[^']*' | \b[rR]"[^"]*" | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`
     | (?P<end> \s+ | ; | --[^\n]* | /\*.*?\*/ ) | .""",
@@ -45,90 +45,58 @@ _TOKENS = re.compile(
 
 
 class ModelBuild:
-    """The node that a thread builds, from its first hook to its last. Outside of one, nothing is known of it.
+    """The node that a thread builds, from its first hook to its last; outside of a node, everything is empty.
 
     Attributes:
         options: The options of a node with an Iceberg table; their key is checked as soon as columns are known.
-        schema_changes: How the node differs from its table, as far as that was compared.
+        schema_changes: The differences between the node's columns and its table's, once they were compared.
     """
 
-    def __init__(self, adapter: TableMethods, run: DbtRun) -> None:
+    def __init__(self, adapter: SparkAdapter, tables: Tables, run: DbtRun) -> None:
         self._adapter = adapter
+        self._tables = tables
         self._run = run
         self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
-        self._table = TableClustering()  # of what it writes into or replaces, if that has any
-        self._altered = False  # whether that has its clustering from before the load
+        self._before = TableClustering()  # of the table that it writes into or replaces
+        self._is_altered = False  # whether the table had its new clustering before the load
         self._is_reclustered = False  # by a hook
         self._loaded = LoadedInto()
-        self._former_key: str | None = None  # that it took from the table
+        self._former_key: str | None = None  # the key that it replaced
         self._postponed: str | None = None
         self._replaced: BaseRelation | None = None
 
     # --- the build (macros/clustering/build.sql) ---
 
     def build(self, macros: Mapping[str, Any], materialization: Any) -> Any:
-        """Build the node by another adapter's materialization, and keep its table clustered."""
+        """Build the node by dbt-spark's or dbt's ``materialization``, and keep its table clustered."""
         self._macros = macros
         config, model, this = macros["config"], macros["model"], macros["this"]
-        self._check_node()
-        options = self._configured(config)
+        options = self._checked_options(config.model)
         existing = macros["load_cached_relation"](this)
         kept = self._keeps(existing)
         if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
             self._postponed = this.render()
         if config.get("file_format") != "iceberg":
             if not kept:
-                is_seed = model["resource_type"] == "seed"
-                self._adapter.check_directory(this, existing, config, is_seed=is_seed)
+                self._tables.check_directory(this, existing, model["resource_type"] == "seed", config)
             return self._materialize(materialization)
         self.options = options
-        self._altered = self._prepare_table(existing, kept)
+        self._is_altered = self._prepare_table(existing, kept)
         return self._finish_table(self._materialize(materialization))
 
-    def _check_node(self) -> None:
-        """Check what the columns do not decide: the language, the vars of the run, and configs without effect."""
-        model, method = self._macros["model"], self._adapter.credentials.method
+    def _checked_options(self, node: Any) -> ModelOptions:
+        """Check the node's language, the run's vars and the node's configs; return its options."""
+        method = self._tables.session.credentials.method
         if self._is_python and not method.runs_python_models:
             raise ConfigurationError(
-                f"{model['name']} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                f"{node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         with as_dbt_errors():
-            check_vars(run_vars(self._macros))
+            RunVars.of(self._macros["var"])
         self.warn_ignored(self._macros)
-
-    def warn_ignored(self, macros: Mapping[str, Any]) -> None:
-        """Warn once in a run about configs without effect.
-
-        These are a cluster_by on this node or on an ephemeral model that it selects from, and what looks like ours.
-        """
-        config, model, warn = macros["config"], macros["model"], macros["exceptions"]["warn"]
-        first_time = self._run.first_time
-        if first_time(f"configs of {model['unique_id']}"):
-            node_config = config.model.config
-            kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
-            others = [f.name for kind in kinds for f in fields(kind)]
-            for warning in unknown_names(node_config, others):
-                warn(f"{model['name']}: {warning}")
-        ignored, file_format = "cluster_by has no effect on", config.get("file_format")
-        reason = ""
-        if config.get("materialized") == "view":
-            reason = "a view has no data of its own to cluster"
-        elif file_format != "iceberg":
-            reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
-        if reason and config.get("cluster_by") and first_time(model["unique_id"]):
-            warn(f"{ignored} {model['name']}: {reason}.")
-        for unique_id in (model.get("depends_on") or {}).get("nodes", []):
-            parent = macros["graph"]["nodes"].get(unique_id, {"config": {}})
-            is_ephemeral = parent["config"].get("materialized") == "ephemeral"
-            if is_ephemeral and parent["config"].get("cluster_by") and first_time(unique_id):
-                warn(f"{ignored} {parent['name']}: an ephemeral model has no table.")
-
-    def _configured(self, config: Any) -> ModelOptions:
-        """Return the options of the node; an error names what is wrong with them."""
-        node = config.model
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
         key = options.cluster_by
@@ -136,17 +104,39 @@ class ModelBuild:
             logger.info(f"{node.name}: {key.note}")
         return options
 
+    def warn_ignored(self, macros: Mapping[str, Any]) -> None:
+        """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
+        config, model, warn = macros["config"], macros["model"], macros["exceptions"]["warn"]
+        first_time = self._run.first_time
+        if first_time(f"configs of {model['unique_id']}"):
+            node_config = config.model.config
+            kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
+            for warning in unknown_names(node_config, [f.name for kind in kinds for f in fields(kind)]):
+                warn(f"{model['name']}: {warning}")
+        ignored, file_format = "cluster_by has no effect on", config.get("file_format")
+        reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
+        is_view = config.get("materialized") == "view"
+        if (
+            (is_view or file_format != "iceberg")
+            and config.get("cluster_by")
+            and first_time(model["unique_id"])
+        ):
+            reason = "a view has no data of its own to cluster" if is_view else reason
+            warn(f"{ignored} {model['name']}: {reason}.")
+        for unique_id in (model.get("depends_on") or {}).get("nodes", []):
+            parent = macros["graph"]["nodes"].get(unique_id, {"config": {}})
+            is_ephemeral = parent["config"].get("materialized") == "ephemeral"
+            if is_ephemeral and parent["config"].get("cluster_by") and first_time(unique_id):
+                warn(f"{ignored} {parent['name']}: an ephemeral model has no table.")
+
     def _keeps(self, existing: BaseRelation | None) -> bool:
-        """Whether the build writes into the existing table, rather than dropping or replacing it."""
-        if existing is None or existing.is_view:
-            return False
+        """Return whether the build writes into the existing table rather than replacing it."""
         materialized = self._macros["config"].get("materialized")
-        return materialized == "snapshot" or (
-            materialized == "incremental" and not self._macros["should_full_refresh"]()
-        )
+        is_added_to = materialized == "incremental" and not self._macros["should_full_refresh"]()
+        return existing is not None and not existing.is_view and (is_added_to or materialized == "snapshot")
 
     def _materialize(self, materialization: Any) -> Any:
-        """Run another adapter's materialization; dbt submits a Python model's job from no macro below one."""
+        """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
         if not self._is_python:
             return materialization()
         stack = materialization.stack
@@ -163,39 +153,35 @@ class ModelBuild:
     # --- its table ---
 
     def _prepare_table(self, existing: BaseRelation | None, kept: bool) -> bool:
-        """Check the key against the model's columns, and give a table that stays its sort order.
+        """Check the key against the model's columns, and set the clustering of a table that stays, to sort this load.
 
-        So this load arrives sorted. Return whether the table has its clustering now.
+        Returns whether the table has its new clustering now.
         """
+        key, is_iceberg = self.options.cluster_by, bool(getattr(existing, "is_iceberg", False))
         new_columns: list[str] = []
-        is_iceberg = existing is not None and getattr(existing, "is_iceberg", False)
-        if self.options.cluster_by:
+        if key:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
             if existing is not None and kept and is_incremental and not is_iceberg:
-                self._adapter.check_is_iceberg(existing)
-            new_columns = self._prepare_key(self.options.cluster_by, existing if kept else None)
-        if existing is None or not is_iceberg:
+                self._tables.check_is_iceberg(existing)
+            new_columns = self._prepare_key(key, existing if kept else None)
+        if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return False
-        if not self.options.cluster_by and not self._adapter.may_have_clustering(existing):
-            return False
-        self._table = self._adapter.table_clustering(existing)
-        if not kept or new_columns:
-            return False
-        self._cluster(existing, self._table)
-        return True
+        self._before = self._tables.clustering(existing)
+        if kept and not new_columns:
+            self._cluster(existing, self._before)
+        return kept and not new_columns
 
     def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
-        """Check the key against the columns that the table has or will have; return those that this run has to add."""
+        """Check the key against the table's columns; return those of the key that this run has to add."""
         new_columns: list[str] = []
         if kept_table is not None:
             columns = self._table_columns(kept_table)
-            new_columns = key.missing_from(self._adapter.parse_columns(columns))
+            new_columns = key.missing_from(self._tables.session.columns(columns))
             if not new_columns:
                 self._resolve(columns)
                 return []
         if self._macros["pre_hooks"] or self._is_python:
-            # The query may depend on what a hook creates, so it is described when the table is created.
-            return new_columns
+            return new_columns  # the query may need what a hook creates
         self._resolve(self._model_columns())
         on_schema_change = self._macros["config"].get("on_schema_change")
         if new_columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
@@ -206,10 +192,10 @@ class ModelBuild:
         return new_columns
 
     def _finish_table(self, result: Any) -> Any:
-        """Give a new or replaced table its sort order, and recluster the table unless its post_hook does."""
+        """Set the clustering of a new or replaced table, and recluster it unless a post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._table.properties))
-        if may_be_replaced and not self._adapter.is_iceberg_table(self._macros["this"]):
+        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._before.properties))
+        if may_be_replaced and not self._tables.is_iceberg(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
                     f"cluster_by has no effect on {self._macros['model']['name']}: after its hooks there is no Iceberg "
@@ -218,21 +204,21 @@ class ModelBuild:
             return result
         self.set_clustering()
         by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
-        self._run.finish_build(self._macros, self.options, self._former_key, by_hook=by_hook)
-        # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
+        AfterBuild(self._run, self._macros, self.options, self._former_key).finish(by_hook=by_hook)
+        # dbt-spark's relations do not say so, and the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
     def set_clustering(self) -> None:
-        """Give the node's table, as soon as it has its columns, the clustering that it has not kept."""
-        before, is_clustered = self._table, self.options.cluster_by is not None
+        """Set the clustering that the node's table did not have before the load, as soon as its columns exist."""
+        before, is_clustered = self._before, self.options.cluster_by is not None
         if not (is_clustered or before.properties):
             return
         this = self._macros["this"]
         self._resolve_once(lambda: self._table_columns(this))
-        if self._altered and not (is_clustered and self._macros["post_hooks"]):
+        if self._is_altered and not (is_clustered and self._macros["post_hooks"]):
             return
-        after = self._adapter.table_clustering(this)
-        # A seed and a Python model make their tables without properties.
+        after = self._tables.clustering(this)
+        # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(set_properties=lost))
         if is_clustered or KEY_PROPERTY in before.properties:
@@ -241,36 +227,37 @@ class ModelBuild:
             self._alter(this, restored_order(before, after))
 
     def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Recluster the node's table because a hook says so; the automatic recluster is left out then."""
+        """Recluster the node's table for a hook, in place of the automatic recluster."""
         self._is_reclustered = True
-        if not self._adapter.is_iceberg_table(macros["this"]):
+        if not self._tables.is_iceberg(macros["this"]):
             warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
             warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")
             return
-        if not self._macros:  # a materialization of the project's own
+        if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
         self.set_clustering()
         former_key, self._former_key = self._former_key, None
-        self._run.recluster(macros, self.options, former_key, arguments)
+        AfterBuild(self._run, macros, self.options, former_key).recluster(arguments)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return {**creation_properties(self.options), **self._table.carried_over}
+        return {**creation_properties(self.options), **self._before.carried_over}
 
     def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
-        """Give a table the clustering of its model; the model's line tells a change of the key."""
+        """Set a table's clustering to that of the options; remember the key that it replaces."""
         before = actual.properties.get(KEY_PROPERTY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
-        self._drop_lost_metrics(relation, actual)
+        self.drop_lost_metrics(relation, actual)
         table_properties = self._macros["config"].get("tblproperties")
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
 
-    def _drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering) -> None:
-        def columns() -> Columns:
-            return self._adapter.parse_columns(self._table_columns(relation))
-
-        self._alter(relation, lost_metrics(actual, columns))
+    def drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering | None = None) -> None:
+        """Unset the properties of dropped struct fields."""
+        actual = actual or self._tables.clustering(relation)
+        if actual.field_metrics:
+            columns = self._tables.session.columns(self._table_columns(relation))
+            self._alter(relation, lost_metrics(actual, columns))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
         self._macros["recluster_alter_clustering"](relation, change)
@@ -278,15 +265,15 @@ class ModelBuild:
     # --- its columns ---
 
     def _resolve(self, columns: Mapping[str, str]) -> None:
-        """Check the options against columns, name to Spark type."""
+        """Check the options against columns, by their Spark types."""
         with as_dbt_errors():
-            self.options = self.options.resolve(self._adapter.parse_columns(columns))
+            self.options = self.options.resolve(self._tables.session.columns(columns))
             where = self.options.recluster.where
-            if where is not None and self._adapter.credentials.in_process:
-                check_predicate(self._adapter.spark, columns, where)
+            if where is not None and self._tables.session.credentials.in_process:
+                check_predicate(self._tables.session.spark, columns, where)
 
     def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:
-        """Check the key now if no columns were known before."""
+        """Check the key if that was impossible before."""
         if self.options.cluster_by is not None and self.options.columns is None:
             self._resolve(columns())
 
@@ -294,7 +281,7 @@ class ModelBuild:
         return {column.name: column.dtype for column in self._adapter.get_columns_in_relation(relation)}
 
     def _model_columns(self, query: str | None = None) -> dict[str, str]:
-        """Return the columns that the node's table will have, name to Spark type, without running the model."""
+        """Return the Spark types of the columns that the node's table will have, without running the model."""
         config, model = self._macros["config"], self._macros["model"]
         if model["resource_type"] == "seed":
             rows = self._macros["load_agate_table"]()
@@ -306,20 +293,21 @@ class ModelBuild:
         described = self._macros["run_query"](f"describe query {query or model['compiled_code']}")
         columns = {row[0]: row[1] for row in described.rows}
         if model["resource_type"] == "snapshot":
-            names = (
-                config.get("snapshot_table_column_names") or self._macros["get_snapshot_table_column_names"]()
-            )
+            default = self._macros["get_snapshot_table_column_names"]
+            names = config.get("snapshot_table_column_names") or default()
             columns[names["dbt_scd_id"]] = "string"
-            for name in ("dbt_updated_at", "dbt_valid_from", "dbt_valid_to"):
-                columns[names[name]] = "timestamp"
+            columns |= {
+                names[f"dbt_{name}"]: "timestamp" for name in ("updated_at", "valid_from", "valid_to")
+            }
             if config.get("hard_deletes") == "new_record":
                 columns[names["dbt_is_deleted"]] = "string"
         return columns
 
     def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
-        """Compare the columns of an incremental model and its table; return dbt's form of it."""
-        changes = SchemaChanges.between(model, table, case_sensitive=self._adapter.case_sensitive)
-        self.schema_changes = changes
+        """Compare the columns of an incremental model and its table, in dbt's form."""
+        changes = self.schema_changes = SchemaChanges.between(
+            model, table, self._tables.session.case_sensitive
+        )
         return {
             "schema_changed": bool(changes),
             "source_not_in_target": changes.added,
@@ -333,56 +321,49 @@ class ModelBuild:
 
     @as_dbt_errors()
     def check_new_types(self, relation: BaseRelation) -> None:
-        """Refuse, before anything is altered, a change of type that Iceberg does not make."""
+        """Refuse a change of type that Iceberg does not support, before anything is altered."""
         self.schema_changes.check_types(relation.render())
 
     def check_column_removal(self, relation: BaseRelation, removed: list[Column], *, is_this: bool) -> None:
-        """Refuse a removal of columns that the table needs."""
+        """Refuse to drop columns that the table needs."""
         key = self.options.cluster_by if is_this else None
-        columns = self._adapter.parse_columns({column.name: column.data_type for column in removed})
-        table = self._adapter.table_clustering(relation)
-        partitions = partition_columns(self._adapter.ask(f"describe {relation}"))
+        columns = self._tables.session.columns({column.name: column.data_type for column in removed})
+        table = self._tables.clustering(relation)
+        partitions = partition_columns(self._tables.catalogs.ask(f"describe {relation}"))
         with as_dbt_errors():
             check_column_removal(relation.render(), columns, table, key, partitions)
-
-    def columns_removed(self, relation: BaseRelation) -> None:
-        """Remove what the columns have left behind in the table."""
-        self._drop_lost_metrics(relation, self._adapter.table_clustering(relation))
 
     # --- its query ---
 
     def order_by(self, query: str) -> str | None:
-        """Return the ``ORDER BY`` list for the rows of a new table that a query makes, or None."""
+        """Return the ``ORDER BY`` list of a new table's query, or None."""
         self._resolve_once(lambda: self._model_columns(query))
         return self.options.order_by()
 
     def along_curve(self, query: str, temporary: bool) -> str | None:
         """Return the query of a new table, or of rows to insert, sorted along the table's curve.
 
-        None means that it is not to be; where its columns do not allow it, the query is returned as it is.
+        Returns None if it is not to be sorted so, and the query itself if its columns do not allow it.
         """
-        options, table = self.options, self._table
-        if options.cluster_by is None or options.columns is None:
-            return None
+        options, key, properties = self.options, self.options.cluster_by, self._before.properties
         is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
-        if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
+        if key is None or options.columns is None or not is_asked or recorded_curve(properties, key) is None:
             return None
-        columns = self._adapter.parse_columns(self._model_columns(query))
+        columns = self._tables.session.columns(self._model_columns(query))
         partitions = self._loaded.partitions if temporary else None
-        plain = without_end(query)
-        return sorted_along_curve(plain, options.cluster_by, table.properties, columns, partitions) or query
+        return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
 
     # --- what it replaces ---
 
     def postpones_drop(self, relation: BaseRelation) -> bool:
-        """Whether the drop of a relation is postponed until the table that replaces it is created."""
+        """Return whether the drop of a relation waits until the table that replaces it is created."""
         if relation.render() != self._postponed:
             return False
         self._replaced = relation
         return True
 
     def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
-        """Return what the table that is being created replaces, which is dropped at once from now on."""
+        """Return the relation that a new table replaces; from now on, its drop does not wait."""
         if relation.render() != self._postponed:
             return None
         replaced, self._postponed = self._replaced, None
@@ -390,7 +371,7 @@ class ModelBuild:
 
 
 def options_of(node: Any) -> ModelOptions:
-    """Return the options of a node; an error names what is wrong with them."""
+    """Return the checked options of a node."""
     with as_dbt_errors(node):
         return ModelOptions.of_config(node.config)
 

@@ -1,20 +1,26 @@
-"""Operations in dbt: the nodes that they are for, what they work with, and what dbt prints of their answers."""
+"""Operations in dbt: their tables, their answers in dbt's log, and those that a node's hooks call."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.adapter.connections.session_methods import SessionMethods
+from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.spark.impl import SparkAdapter
+from jinja2 import Environment, nodes
+
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
+from dbt_recluster.adapter.relations.tables import Tables
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
+from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
+from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import (
     failure_line,
     metrics_path,
@@ -30,7 +36,8 @@ from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 class DbtContext:
     """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`)."""
 
-    adapter: SessionMethods
+    adapter: SparkAdapter
+    tables: Tables
     budget: RunBudget
     trigger: str = "manual"
     resume: str = RESUME_WITH_DBT
@@ -39,14 +46,27 @@ class DbtContext:
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table."""
-        return self.adapter.open_table(relation)
+        return self.tables.session.open(relation)
 
     def exists(self, target: Target) -> bool:
-        """Whether a table is built."""
-        return self.adapter.is_built(target.relation)
+        """Return whether a table is built."""
+        *catalog, schema, identifier = name_parts(target.relation)
+        database: Any = catalog[0] if catalog else self.adapter.config.credentials.database
+        return self.adapter.get_relation(database, schema, identifier) is not None
+
+    def names(self) -> NameResolution:
+        """Return which table a name means to the connection."""
+        catalogs = self.tables.catalogs
+        return NameResolution(lambda: catalogs.current, catalogs.is_catalog, self._is_one_table)
+
+    def _is_one_table(self, one: str, other: str) -> bool:
+        try:
+            return self.open(one).iceberg.uuid == self.open(other).iceberg.uuid
+        except NotAnIcebergTableError:
+            return False
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
-        """Return the compiled SQL of everything that reads the table of a node, by name."""
+        """Return the compiled SQL of the nodes that read a node's table, by name."""
         manifest: Any = self.adapter.get_macro_resolver()
         target_path = self.adapter.config.project_target_path
 
@@ -54,7 +74,7 @@ class DbtContext:
             of_dbt = manifest.nodes[node["unique_id"]]
             if text := getattr(of_dbt, "compiled_code", None):
                 return str(text)
-            try:  # what an earlier run compiled
+            try:  # the file of an earlier run
                 return Path(of_dbt.get_target_write_path(target_path, "compiled")).read_text("utf-8")
             except (OSError, ValueError):
                 return None
@@ -63,9 +83,9 @@ class DbtContext:
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
-        # Lines of several threads would mix with one that is overwritten.
-        is_run = self.trigger == "run"
-        return ProgressLines(logger.debug) if is_run else ProgressLines(logger.info, sys.stderr)
+        if self.trigger == "run":  # lines of other threads would mix with one that is overwritten
+            return ProgressLines(logger.debug)
+        return ProgressLines(logger.info, sys.stderr)
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line; its traceback goes to dbt's log."""
@@ -73,7 +93,7 @@ class DbtContext:
 
 
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
-    """Run an operation on the tables that are chosen."""
+    """Run an operation on the tables that its arguments choose."""
     operation = operation_named(name)
     for argument in operation.arguments:
         value = macros["var"](argument.var, None) if argument.var else None
@@ -83,10 +103,10 @@ def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], cont
     table = arguments[TABLE.name]
     if operation.needs_choice and table is None:
         raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
-    adapter, graph = context.adapter, macros["graph"]
-    nodes = labelled(graph["nodes"], graph.get("groups", {})).values()
-    with adapter.cancellable():
-        targets = choose(nodes, table, adapter.names, operation.eligible)
+    graph = macros["graph"]
+    project = labelled(graph["nodes"], graph.get("groups", {})).values()
+    with context.tables.session.cancellable():
+        targets = choose(project, table, context.names(), operation.eligible)
         run_and_print(operation, targets, arguments, context, macros)
 
 
@@ -97,8 +117,9 @@ def run_and_print(
     context: DbtContext,
     macros: Mapping[str, Any],
 ) -> None:
-    """Run an operation and print each answer as soon as it is known: numbered lines of rewrites in dbt's log."""
+    """Run an operation and print each answer at once; that of a rewrite is a numbered line in dbt's log."""
     as_json = arguments["format"] == "json"
+    warn = macros["exceptions"]["warn"]
     answers: list[Answer] = []
     above = ""
     for answer, number, count in run_operation(operation, targets, arguments, context):
@@ -113,9 +134,9 @@ def run_and_print(
         if text and not as_json:
             macros["print"](text)
         for warning in answer.warnings:
-            macros["exceptions"]["warn"](f"{answer.table}: {warning}")
+            warn(f"{answer.table}: {warning}")
     for warning in record_metrics(answers, metrics_path(operation, arguments)):
-        macros["exceptions"]["warn"](warning)
+        warn(warning)
     ending = _end(operation, answers, arguments)
     if ending.text:
         macros["print"](ending.text)
@@ -129,7 +150,7 @@ def run_and_print(
 
 
 def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    """Return what is printed after all tables had their turn."""
+    """Return what is printed after the last table."""
     if operation.finish is not None:
         ending = operation.finish(answers, arguments)
     else:
@@ -139,3 +160,39 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
     if arguments["format"] == "json":
         return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
     return ending if answers else replace(ending, text="No table of this project is built yet.")
+
+
+# --- in the hooks of a node ---
+
+
+def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
+    has_table = (macros.get("model") or {}).get("resource_type") in ("model", "seed", "snapshot")
+    own = macros["this"].render() if has_table else None
+    table = given.get(TABLE.name) or own
+    name = table.render() if isinstance(table, BaseRelation) else table
+    return {**given, TABLE.name: name}, own is not None and name == own
+
+
+def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked arguments of a hook that reclusters its node's own table."""
+    arguments = recluster.read((TABLE, FORMAT), given)
+    if macros["load_result"]("main") is None:
+        raise OptionError(
+            f"recluster() of {macros['model']['name']} is called before its table is built: it is for a post_hook, and "
+            'in quotes, post_hook="{{ recluster() }}"'
+        )
+    return arguments
+
+
+def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the text of a hook calls ``recluster``, perhaps conditionally, for its node's own table."""
+    environment = Environment(extensions=["jinja2.ext.do"])
+    for hook in hooks:
+        for call in environment.parse(hook["sql"]).find_all(nodes.Call):
+            # recluster() or dbt.recluster()
+            name = getattr(call.node, "name", getattr(call.node, "attr", None))
+            tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
+            if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
+                return True
+    return False

@@ -1,4 +1,4 @@
-"""The figures of a table in dbt: statistics in ``dbt docs``, and limits in the generic test ``well_clustered``."""
+"""A table's figures in dbt: the limits of the generic test ``well_clustered``, and statistics in ``dbt docs``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dbt_recluster.text import size
 
 @dataclass(frozen=True)
 class Limit(Argument):
-    """An argument of the test: the least or the greatest value of a figure that passes."""
+    """An argument of the test: a limit of a figure."""
 
     figure: str = ""
 
@@ -56,7 +56,7 @@ TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
 def broken_limits(
     model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
-    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``measured`` and a ``text`` of them."""
+    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``measured`` and ``text``."""
     arguments = read_arguments("well_clustered", TEST_ARGUMENTS, given)
     if not isinstance(model, BaseRelation):
         raise OptionError(
@@ -67,19 +67,17 @@ def broken_limits(
         raise OptionError(f"well_clustered needs a limit: {', '.join(limit.name for limit in LIMITS)}")
     table, key = open_table(model.render()), arguments["cluster_by"]
     information = table_information(table if key is None else table.under(key), arguments["predicate"])
-    broken = []
+    prefix, broken = f"{table.name} by {information['cluster_key']}", []
     for limit in limits:
         name, allowed, value = limit.name, arguments[limit.name], float(information[limit.figure])
         if value < allowed if name.startswith("min") else value > allowed:
-            text = (
-                f"{table.name} by {information['cluster_key']}: {name} is {allowed:g}, and it has {value:g}"
-            )
+            text = f"{prefix}: {name} is {allowed:g}, and it has {value:g}"
             broken.append({"limit": name, "allowed": allowed, "measured": value, "text": text})
     return broken
 
 
 def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
-    """Return the statistics of a clustered table for dbt's catalog, four entries for each."""
+    """Return a table's clustering statistics for dbt's catalog, four entries for each."""
     information = table_information(clustered)
     rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
@@ -102,9 +100,8 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
     ]
     entries: dict[str, Any] = {}
     for name, label, value, description in statistics:
-        entries[f"stats:{name}:label"] = label
-        # A string: dbt's catalog has one type for the values of all tables of a schema.
-        entries[f"stats:{name}:value"] = f"{value:g}" if isinstance(value, float) else str(value)
-        entries[f"stats:{name}:description"] = description
-        entries[f"stats:{name}:include"] = True
+        # A string, since dbt's catalog has one type for the values of all tables of a schema.
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        facts = {"label": label, "value": text, "description": description, "include": True}
+        entries |= {f"stats:{name}:{fact}": known for fact, known in facts.items()}
     return entries

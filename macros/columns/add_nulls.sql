@@ -1,4 +1,4 @@
-{#- Add columns of NULLs to the temporary relation that holds what the model selects: a view, or a Python model's table. -#}
+{#- Add columns of NULLs to the temporary relation of a model's rows: a view, or a Python model's table. -#}
 {% macro recluster_add_nulls(relation, columns) %}
   {%- call statement('add_nulls') -%}
     {%- if model.language == 'python' -%}

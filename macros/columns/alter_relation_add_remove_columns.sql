@@ -1,8 +1,8 @@
 {#-
-  Add and drop columns of an Iceberg table, which dbt-spark takes for one that cannot drop any.
+  Add and drop columns of an Iceberg table; dbt-spark drops none.
 
-  A cluster key that needs a new column is set between the two, so that the load arrives sorted by it, and so that the
-  columns of the former key can go: Iceberg drops no column that the table is sorted by.
+  The new cluster key is set between the two. So the load is sorted by a new column, and columns of the former key can be
+  dropped: Iceberg drops no column of the sort order.
 -#}
 {% macro recluster__alter_relation_add_remove_columns(relation, add_columns, remove_columns) %}
   {%- if not (load_cached_relation(relation) or relation).is_iceberg -%}
@@ -30,6 +30,6 @@
     {%- call statement('drop_columns') -%}
       alter table {{ relation }} drop columns ({{ get_quoted_csv(remove_columns | map(attribute='name')) }})
     {%- endcall -%}
-    {%- do build.columns_removed(relation) -%}
+    {%- do build.drop_lost_metrics(relation) -%}
   {%- endif -%}
 {% endmacro %}

@@ -1,6 +1,6 @@
 {#-
-  dbt-spark's; a view without a schema is temporary. Only a snapshot has one, to stage its changes, and the current catalog may
-  have no views. A killed run leaves none behind, which the next run could not replace.
+  dbt-spark's; a view without a schema is temporary. Only snapshots have one, for their changes. A permanent view needs a catalog
+  with views, and would outlive a killed run.
 -#}
 {% macro recluster__create_view_as(relation, sql) -%}
   {%- if relation.schema -%}

@@ -1,6 +1,6 @@
-{#- When each of a list of Iceberg tables was last loaded, by its place in the list, in microseconds since 1970: from the current
-    snapshot back over those that only rewrote files, as far as they have not expired. The last of these knows when the load
-    was if a recluster made it. A table without a current snapshot has never been loaded. -#}
+{#- The time of each Iceberg table's last load, by its place in the list, in microseconds since 1970: that of the newest ancestor of
+    the current snapshot that did more than rewrite files. If that has expired, a recluster's snapshot has recorded the time.
+    A table without a current snapshot was never loaded. -#}
 {% macro recluster__get_relation_last_modified(information_schema, relations) %}
   {%- call statement('last_modified', fetch_result=True) -%}
     with snapshots as (

@@ -1,4 +1,4 @@
-{#- dbt-spark's; the new name of a table is one within its catalog. -#}
+{#- dbt-spark's; a table is renamed within its catalog. -#}
 {% macro recluster__rename_relation(from_relation, to_relation) -%}
   {%- if from_relation.type == 'table' -%}
     {%- call statement('rename_relation') -%}

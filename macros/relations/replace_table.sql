@@ -1,6 +1,6 @@
 {#-
-  Return the statement that creates a table and have what it replaces dropped, where that can no longer fail: a successor in
-  Spark's own format is built beside it first; for another, Iceberg's included, it is enough that the query can be run.
+  Return the statement that creates a table, and drop the relation that it replaces as late as possible: a table in Spark's own
+  format is built beside it first; for any other, Iceberg's included, the query is analysed first.
 -#}
 {% macro recluster_replace_table(relation, replaced, compiled_code) -%}
   {%- if config.get('file_format') == 'iceberg' or config.get('location_root') or not adapter.shares_directories(relation) -%}

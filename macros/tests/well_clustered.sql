@@ -1,4 +1,4 @@
-{#- Fail if a table, built by dbt or not, is clustered worse than it should be: one row for each limit that it exceeds. -#}
+{#- Return a row for each limit that a table's clustering exceeds; the table need not be built by dbt. -#}
 {% test well_clustered(
   model, max_average_depth=none, max_p95_depth=none, max_fragmentation=none, min_ratio=none, cluster_by=none, predicate=none
 ) %}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tables import append, make_table
 
-from dbt_recluster.adapter.after_build import respond
+from dbt_recluster.adapter.dbt_run import respond
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import estimate_recluster, import_reads

@@ -1,4 +1,4 @@
-"""The profile: dbt-spark's methods and ``embedded``."""
+"""The profile: its keys, what each method needs, and which of its values are secret."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from dbt_recluster.iceberg.session.environment import connects_remotely, require
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.text import did_you_mean
 
-# Keys of a profile that dbt reads itself.
-_OF_DBT = ("type", "threads")
 DEFAULT_CATALOG = "spark.sql.defaultCatalog"
-_CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
-# Iceberg's types of catalogs, by the scheme of the address.
-_CATALOG_TYPES = {"thrift": "hive", "http": "rest", "https": "rest"}
-# A year, in seconds.
-_LONGEST = 31_536_000
 
 
 class ConnectionMethod(StrEnum):
@@ -38,12 +31,12 @@ class ConnectionMethod(StrEnum):
 
     @property
     def in_process(self) -> bool:
-        """Whether Spark's driver runs in this Python process, unless it is reached by Spark Connect."""
+        """Whether Spark's driver runs in this process, unless Spark Connect reaches another one."""
         return self in (ConnectionMethod.EMBEDDED, ConnectionMethod.SESSION)
 
     @property
     def runs_python_models(self) -> bool:
-        """Whether dbt-spark can submit Python models, which it does through the API of Databricks."""
+        """Whether dbt-spark can submit Python models, which takes Databricks' API."""
         return self in (ConnectionMethod.HTTP, ConnectionMethod.ODBC)
 
 
@@ -53,17 +46,16 @@ class ReclusterCredentials(SparkCredentials):
 
     Attributes:
         path: ``method: embedded`` only: the directory of the lake.
-        spark_log_level: ``method: embedded`` only: a level of log4j, to see Spark's log on standard error.
-        class_archive: Whether a Spark in dbt's process may keep its classes in the user's cache directory, to start
+        spark_log_level: ``method: embedded`` only: the log4j level at which Spark logs to standard error.
+        class_archive: Whether a Spark in dbt's process caches its classes in the user's cache directory, to start
             faster.
-        catalog: The catalog of models that name none; their relations have it as their database. Each connection starts
-            by using it. None means the current catalog of the Spark that the method reaches.
-        recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
-            which reclusters the tables that are built over the connection; or the address of the catalog of these
-            tables, a Hive metastore or a REST catalog.
-        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead, and ``session`` over Spark Connect: the command
-            that submits the job which reclusters, at the end of dbt's run.
-        recluster_submit_timeout: Seconds after which that command is ended.
+        catalog: The catalog of models that name none, which is their relations' database. Each connection begins with
+            ``use``. None is the current catalog of the connection.
+        recluster_session: ``thrift``, ``http`` and ``odbc``: settings of a Spark session in dbt's own process that
+            reclusters the connection's tables; or the address of their catalog, a Hive metastore or a REST catalog.
+        recluster_submit: The same methods, and ``session`` over Spark Connect: the command that submits the
+            reclustering job at the end of dbt's run.
+        recluster_submit_timeout: Seconds after which that command is stopped.
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
@@ -79,12 +71,12 @@ class ReclusterCredentials(SparkCredentials):
 
     @classmethod
     def validate(cls, data: Any) -> None:
-        """Check the keys of a profile before their values; dbt ignores those that it does not know."""
+        """Check the keys of a profile, of which dbt ignores unknown ones, before their values."""
         hide_in_logs(_secrets_of(data))
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
             if key not in known:
-                meant = did_you_mean(str(key), sorted([*known, *_OF_DBT]), "there are")
+                meant = did_you_mean(str(key), sorted([*known, "type", "threads"]), "there are")
                 raise DbtRuntimeError(f"the profile has no key `{key}`; {meant}")
         if data.get("recluster_submit") is not None:
             with as_dbt_errors():
@@ -96,65 +88,61 @@ class ReclusterCredentials(SparkCredentials):
 
     @classmethod
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
-        """Replace what `dbt init` writes by what it stands for."""
+        """Complete a profile of `dbt init`."""
         completed: dict[Any, Any] = super().__pre_deserialize__(_completed(data))
         return completed
 
     def __post_init__(self) -> None:
-        """Fill in what the method implies and check what it needs."""
-        parameters = {str(name): _text(value) for name, value in self.server_side_parameters.items()}
-        if self.method is None:
-            raise DbtRuntimeError(
-                f"The profile needs `method`: {', '.join(ConnectionMethod)}. `embedded` needs nothing but a directory."
-            )
+        """Check the keys that the method needs, and fill in its defaults."""
+        if problem := self._problem():
+            raise DbtRuntimeError(problem)
         if self.method.in_process:
             self.host = self.host or "localhost"
-        if self.method == ConnectionMethod.EMBEDDED and not self.path:
-            raise DbtRuntimeError(
-                "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
-            )
-        if self.method != ConnectionMethod.EMBEDDED and (self.path or self.spark_log_level):
-            raise DbtRuntimeError(
-                f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
-            )
-        self._check_session()
+        if self.recluster_session is not None:
+            self.recluster_session = _texts(self.recluster_session)
+            with as_dbt_errors():
+                default_catalog(self.recluster_session, self.catalog)
         if self.method == ConnectionMethod.SESSION:
             with as_dbt_errors():
-                require_pyspark()  # dbt-spark names the newest one
+                require_pyspark()  # dbt-spark's message would install a pyspark that Iceberg has no module for
+        parameters = _texts(self.server_side_parameters)
         super().__post_init__()
         self.database = self.catalog
-        # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.
-        self.server_side_parameters.update(parameters)
+        # dbt-spark overwrites spark.sql.ansi.enabled; the profile takes precedence.
+        self.server_side_parameters = {**self.server_side_parameters, **parameters}
         hide_in_logs(_secrets_of(vars(self)))
+
+    def _problem(self) -> str | None:
+        """Return what is wrong with the keys of the method."""
+        method, submits = self.method, self.recluster_submit is not None
+        if method is None:
+            methods = ", ".join(ConnectionMethod)
+            return f"The profile needs `method`: {methods}. `embedded` needs nothing but a directory."
+        is_embedded = method == ConnectionMethod.EMBEDDED
+        if is_embedded and not self.path:
+            return "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
+        if not is_embedded and (self.path or self.spark_log_level):
+            return f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {method}`"
+        over_connect = method == ConnectionMethod.SESSION and connects_remotely()
+        if method.in_process and (self.recluster_session is not None or (submits and not over_connect)):
+            return (
+                f"`recluster_{'submit' if self.recluster_session is None else 'session'}` belongs to methods that "
+                f"connect to a Spark elsewhere. With `method: {method}`, that Spark itself reclusters, and "
+                "server_side_parameters configure it; over Spark Connect, which takes SPARK_REMOTE in the "
+                "environment, the job of `recluster_submit` does."
+            )
+        if self.recluster_session is not None and submits:
+            return "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
+        return None
 
     @property
     def in_process(self) -> bool:
-        """Whether Spark's driver runs in this Python process, which reclustering needs."""
+        """Whether Spark's driver, which reclustering needs, runs in this process."""
         return self.method.in_process and self.recluster_submit is None
 
     def __repr__(self) -> str:
-        """Return what identifies the connection, without anything secret."""
+        """Return the connection's identity, without secrets."""
         return f"{type(self).__name__}({dict(self.connection_info())})"
-
-    def _check_session(self) -> None:
-        """Check the keys that belong to connections to a Spark elsewhere."""
-        is_remote = self.method == ConnectionMethod.SESSION and connects_remotely()
-        for name in ("recluster_session",) if is_remote else ("recluster_session", "recluster_submit"):
-            if self.method.in_process and getattr(self, name) is not None:
-                raise DbtRuntimeError(
-                    f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
-                    "that Spark itself reclusters, and server_side_parameters configure it; over Spark Connect, which "
-                    "takes SPARK_REMOTE in the environment, the job of `recluster_submit` does."
-                )
-        if self.recluster_session is not None and self.recluster_submit is not None:
-            raise DbtRuntimeError(
-                "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
-            )
-        if self.recluster_session is not None:
-            given = self.recluster_session.items()
-            self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
-            with as_dbt_errors():
-                default_catalog(self.recluster_session, self.catalog)
 
     @property
     def type(self) -> str:
@@ -163,27 +151,27 @@ class ReclusterCredentials(SparkCredentials):
 
     @property
     def unique_field(self) -> str:
-        """The value that tells connections apart; dbt hashes it."""
-        return self.path if self.path is not None else str(self.host)
+        """Unique field of the connection, hashed for dbt's telemetry."""
+        return self.path or str(self.host)
 
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
-        """Return what identifies the connection; with aliases, as dbt does for ``target``, also ``database``."""
+        """Return the connection's identity; ``with_aliases``, as for dbt's ``target``, it includes ``database``."""
         yield from super().connection_info(with_aliases=with_aliases)
         if with_aliases and self.database is not None:
             yield "database", self.database
 
     def _connection_keys(self) -> tuple[str, ...]:
-        catalog = ("catalog",) if self.catalog else ()
-        if self.method.in_process:
-            return ("method", *catalog, "path", "schema") if self.path else ("method", *catalog, "schema")
-        return ("method", *catalog, *super()._connection_keys())
+        keys = ("method", "catalog") if self.catalog else ("method",)
+        path = ("path",) if self.path else ()
+        return (*keys, *path, "schema") if self.method.in_process else (*keys, *super()._connection_keys())
 
 
 def _completed(profile: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a profile without keys left empty in `dbt init`, and the settings for a catalog given by its address."""
+    """Return a profile without keys left empty in `dbt init`, with the settings for a catalog given by its address."""
     completed = {key: value for key, value in profile.items() if value != ""}
     session = completed.get("recluster_session")
-    if isinstance(session, str) and (kind := _CATALOG_TYPES.get(session.partition("://")[0])):
+    types = {"thrift": "hive", "http": "rest", "https": "rest"}  # Iceberg's, by the scheme of the address
+    if isinstance(session, str) and (kind := types.get(session.partition("://")[0])):
         prefix = f"spark.sql.catalog.{completed.get('catalog', 'spark_catalog')}"
         implementation = "SparkCatalog" if completed.get("catalog") else "SparkSessionCatalog"
         completed["recluster_session"] = {
@@ -200,14 +188,12 @@ def _completed(profile: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
-    """Return the session's catalog of names of two parts.
-
-    It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
-    """
+    """Return the session's default catalog: the settings' own, the profile's, or the only one in the settings."""
     if default := settings.get(DEFAULT_CATALOG) or catalog:
         return default
-    matches = (_CATALOG.fullmatch(name) for name in settings)
-    configured = sorted({match.group(1) for match in matches if match})
+    configured = sorted(
+        {match[1] for name in settings if (match := re.fullmatch(r"spark\.sql\.catalog\.(\w+)", name))}
+    )
     if len(configured) != 1:
         which = f"{len(configured)} catalogs ({', '.join(configured)})" if configured else "no catalog"
         raise OptionError(
@@ -224,23 +210,26 @@ def check_submit(command: Any, timeout: Any) -> None:
         raise OptionError(
             "recluster_submit must be a list of words, such as [spark-submit, --master, yarn]; no shell reads it"
         )
-    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
-        raise OptionError(
-            f"recluster_submit_timeout must be a number of seconds above 0, and at most {_LONGEST}"
-        )
+    year = 31_536_000
+    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= year):
+        raise OptionError(f"recluster_submit_timeout must be a number of seconds above 0, and at most {year}")
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as Spark writes their values, without empty ones."""
+    given = {str(name): value for name, value in settings.items() if value is not None}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
 
 
 def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
-    """Return what is secret in the values of a profile, whether they are of the right types or not."""
+    """Yield the secrets in a profile, whatever the types of its values."""
     for name, value in profile.items():
         if isinstance(value, Mapping):
             yield from secrets_in(value)
         elif name == "recluster_submit" and isinstance(value, list):
             yield from secrets_in_command(value)
-        elif value is not None:
+        else:
             for item in value if isinstance(value, list) else [value]:
                 yield from secrets_in({name: item})

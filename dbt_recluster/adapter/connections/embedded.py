@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
@@ -32,29 +32,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Seconds to wait for the Java of a process that has ended.
-_CLOSING = 15.0
-# Derby's addresses end at the first two, Java's options at the next, and Hive puts variables in.
-_NOT_IN_PATHS = (":", ";", '"', "\\", "\n", "${")
 _start_lock = threading.Lock()
 _running: Lake | None = None
 
 
-class Lake:
-    """A running embedded Spark and the directory it holds."""
+class Lake(NamedTuple):
+    """A running embedded Spark, its directory, and the open file that locks that."""
 
-    def __init__(self, path: Path, spark: SparkSession, lock: int):
-        self.path = path
-        self.spark = spark
-        self._lock = lock
-
-    def stop(self) -> None:
-        """Stop Spark. Its JVM holds the lock of the directory until it has ended, so nobody waits for that here."""
-        global _running
-        self.spark.stop()
-        jvm.end()
-        os.close(self._lock)
-        _running = None
+    path: Path
+    spark: SparkSession
+    lock: int
 
 
 def start(
@@ -63,19 +50,18 @@ def start(
     log_level: str | None = None,
     class_archive: bool = True,
 ) -> SparkSession:
-    """Return the Spark session of the lake at ``path``, starting it on the first call.
+    """Return the Spark session of the lake at ``path``; the first call starts it.
 
     Args:
-        path: A directory; made when it does not exist. A relative one counts from the working directory.
+        path: A directory, created if needed. A relative one counts from the working directory.
         settings: Spark settings that override or add to those of :func:`spark_settings`.
-        log_level: A level of log4j (``WARN``, ``INFO``...) to see Spark's log on standard error. None writes
-            warnings and errors to ``<path>/logs/spark.log``.
-        class_archive: Whether Java may keep the classes of Spark in the user's cache directory, to start faster.
+        log_level: The log4j level (``WARN``, ``INFO``...) at which Spark logs to standard error. None writes warnings
+            and errors to ``<path>/logs/spark.log``.
+        class_archive: Whether Java caches Spark's classes in the user's cache directory, to start faster.
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
-        SparkEnvironmentError: A package or Iceberg's jar is missing or unfit, or a Spark that is not ours already
-            runs in this process.
+        SparkEnvironmentError: A package or Iceberg's jar is missing or unfit, or another Spark runs in this process.
         JavaNotFoundError: No Java that Spark runs on.
     """
     global _running
@@ -87,8 +73,7 @@ def start(
                     "A Spark session already runs in this process, so `method: embedded` cannot start its own. "
                     "Use `method: session` to work in the running one."
                 )
-            if _running is not None:
-                _running.stop()
+            _stop()
             _running = _open(lake, settings or {}, log_level, class_archive)
         elif _running.path != lake:
             raise LakeInUseError(
@@ -100,12 +85,17 @@ def start(
 
 @atexit.register
 def _stop() -> None:
+    """Stop Spark. Its JVM holds the directory's lock until it has ended; nobody waits for that here."""
+    global _running
     if _running is not None:
-        _running.stop()
+        _running.spark.stop()
+        jvm.end()
+        os.close(_running.lock)
+        _running = None
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
-    """Return the settings that the embedded Spark starts with, beside those that load Iceberg."""
+    """Return the settings of the embedded Spark, without those that load Iceberg."""
     logs = lake / "logs"
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
@@ -114,16 +104,16 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
         "spark.sql.catalog.spark_catalog.type": "hive",
-        # With the cache on, tables that were dropped and made again keep answering as they were.
+        # A cached table outlives its drop.
         "spark.sql.catalog.spark_catalog.cache-enabled": "false",
         "spark.sql.warehouse.dir": f"file://{lake / 'warehouse'}",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={lake / 'metastore'};create=true",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
         "spark.hadoop.hive.metastore.schema.verification": "false",
-        # Iceberg knows columns by id and the metastore by position, so a dropped column looks like a change of types.
+        # The metastore compares columns by position, so a dropped column looks like a change of types.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
-        # The metastore's lock tables do not exist on Derby. iceberg/locks.py serialises the commits of this
-        # process, and the lock on the directory keeps other processes out.
+        # Derby has no lock tables. iceberg/locks.py serialises this process's commits, and the lock on the directory
+        # keeps other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 
@@ -141,7 +131,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class
             settings, hive=True, report=logger.info, class_archive=class_archive, keep_open=(lock,)
         )
         if log_level:
-            # pyspark sets WARN whatever log4j's settings say.
+            # pyspark sets WARN, whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
     except BaseException:
         jvm.end()  # it holds the lock too
@@ -151,7 +141,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class
 
 
 def _make_and_lock(lake: Path) -> int:
-    """Make the lake's directories where they are missing, and lock the lake."""
+    """Create the lake's directories and lock the lake."""
     try:
         if not holds_files(lake):
             lake.mkdir(parents=True, exist_ok=True)
@@ -166,20 +156,19 @@ def _make_and_lock(lake: Path) -> int:
 
 
 def _lock(lake: Path) -> int:
-    """Lock a lake for this process and the JVM that it starts, and return the open file that holds the lock."""
+    """Lock a lake for this process and its JVM; return the open file that holds the lock."""
     try:
         import fcntl
     except ImportError as e:
         raise SparkEnvironmentError("`method: embedded` needs Linux, macOS or WSL") from e
     lock = os.open(lake / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    deadline = time.monotonic() + _CLOSING
+    deadline = time.monotonic() + 15  # for the JVM of a process that has just ended
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             owner = os.pread(lock, 20, 0).decode(errors="replace")
-            # The JVM of a process that has ended needs a moment to end too; so does one that this process had.
             is_closing = owner.isdigit() and not _is_another_process(int(owner))
             if not is_closing or time.monotonic() > deadline:
                 os.close(lock)
@@ -195,12 +184,12 @@ def _lock(lake: Path) -> int:
 
 
 def _is_another_process(pid: int) -> bool:
-    """Whether a process that is not this one runs under this number."""
+    """Return whether another process with this id runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except PermissionError:
         pass  # another user's
     return pid != os.getpid()
 
@@ -211,7 +200,8 @@ def _directory(path: str) -> Path:
             f"path: {path!r} is not a local directory. The embedded method keeps its lake on the local disk."
         )
     lake = Path(path).expanduser().resolve()
-    if special := next((text for text in _NOT_IN_PATHS if text in str(lake)), None):
+    # Derby's addresses end at the first two, Java's options at the next three, and Hive expands the last.
+    if special := next((text for text in (":", ";", '"', "\\", "\n", "${") if text in str(lake)), None):
         raise OptionError(
             f"path: {str(lake)!r} has {special!r} in it, with which Spark and its metastore cannot start. "
             "Choose a directory without it."
@@ -222,12 +212,12 @@ def _directory(path: str) -> Path:
 
 
 def holds_files(directory: Path) -> bool:
-    """Whether there is something in a directory."""
+    """Return whether a directory is non-empty."""
     return directory.is_dir() and any(directory.iterdir())
 
 
 def set_aside(directory: Path) -> Path | None:
-    """Move what is in a directory of the lake to one that no table can be in; return that, or None if it was empty."""
+    """Rename a directory to a name that no table can have; return that, or None for an empty directory."""
     if not holds_files(directory):
         return None
     aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")

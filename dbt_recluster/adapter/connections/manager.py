@@ -1,4 +1,4 @@
-"""Open connections: in-process ones here, the others as dbt-spark does."""
+"""Opens, queries and cancels dbt's connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
 from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
@@ -21,50 +20,46 @@ from dbt_recluster.key.columns import quote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NO_VIEWS = "view is not supported by catalog"
-_INSTEAD_OF_VIEWS = "Let the model be a table or ephemeral, or use a catalog that has views, e.g. a REST one"
-
 
 class ReclusterConnectionManager(SparkConnectionManager):
-    """dbt-spark's connection manager with methods of its own, and Spark jobs beside connections."""
+    """dbt-spark's connection manager with in-process methods, and Spark jobs beside connections."""
 
     TYPE = "recluster"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What runs beside connections to recluster their tables, by the names of the connections.
+        # Reclustering jobs that run beside a connection, by its name.
         self._beside: dict[str, CancellableJobs] = {}
         # The thread that cancelled the connections of all others.
         self._cancelled_by: int | None = None
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
-        """Open ``connection``; starts Spark when it is the first of an in-process method."""
-        credentials = connection.credentials
-        assert isinstance(credentials, ReclusterCredentials)
+        """Open ``connection``; the first one of an in-process method starts Spark."""
+        credentials: Any = connection.credentials
         if connection.state == ConnectionState.OPEN:
             return connection
-        if not credentials.in_process:
+        if credentials.method.in_process:
+            try:
+                require_pyspark()
+                # Imports pyspark, which the remote methods do without.
+                from dbt_recluster.adapter.connections.session import ConnectHandle, SessionHandle
+
+                connection.handle = (
+                    SessionHandle(credentials, connection.name or "connection")
+                    if credentials.in_process
+                    else ConnectHandle(credentials)
+                )
+            except DbtRuntimeError:
+                raise
+            except Exception as e:  # pyspark and Java raise exceptions of their own
+                raise FailedToConnectError(failure(e)) from e
+            connection.state = ConnectionState.OPEN
+        else:
             with redacted_errors():
-                opened: Connection = super().open(connection)
-            if credentials.method == ConnectionMethod.SESSION:
-                from dbt_recluster.adapter.connections.session import ConnectHandle
-
-                opened.handle = ConnectHandle(credentials)
-            if credentials.catalog:
-                _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
-            return opened
-        try:
-            require_pyspark()
-            # Not at the top: it imports pyspark, which the remote methods do without.
-            from dbt_recluster.adapter.connections.session import SessionHandle
-
-            connection.handle = SessionHandle(credentials, connection.name or "connection")
-        except DbtRuntimeError:
-            raise
-        except Exception as e:
-            raise FailedToConnectError(failure(e)) from e
-        connection.state = ConnectionState.OPEN
+                super().open(connection)
+        if credentials.catalog and not credentials.in_process:
+            _run(connection, f"use {quote(credentials.catalog)}", fetch=False)
         return connection
 
     @contextmanager
@@ -75,50 +70,54 @@ class ReclusterConnectionManager(SparkConnectionManager):
                 yield
         except DbtRuntimeError as e:
             for line in str(e.msg).splitlines():
-                if _NO_VIEWS in line:
-                    raise DbtRuntimeError(f"{line.strip()}. {_INSTEAD_OF_VIEWS}") from e
+                if "view is not supported by catalog" in line:
+                    raise DbtRuntimeError(
+                        f"{line.strip()}. Let the model be a table or ephemeral, or use a catalog that has views, "
+                        "e.g. a REST one"
+                    ) from e
             raise
 
     def ask(self, sql: str, fetch: bool = True) -> list[Any]:
-        """Run a statement that takes a moment over this thread's connection to a Spark elsewhere; return its rows.
+        """Run a short statement over this thread's connection and return its rows; without ``fetch``, it has none.
 
-        Without ``fetch`` it has none; PyHive fails where it is asked for them.
-
-        dbt-spark looks only every ``poll_interval`` whether a statement has ended, five seconds by default.
+        A remote one bypasses dbt-spark, which polls for the end of a statement every ``poll_interval``, 5 s.
         """
+        connection: Any = self.get_thread_connection()
+        if connection.credentials.in_process:
+            _, rows = self.execute(sql, fetch=True)
+            return [tuple(row) for row in rows]
         with self.exception_handler(sql):
-            return _run(self.get_thread_connection(), sql, fetch=fetch)
+            return _run(connection, sql, fetch=fetch)
 
     @contextmanager
     def jobs_of(self, spark: SparkSession) -> Iterator[None]:
         """Run this thread's jobs in ``spark`` so that cancelling the thread's connection cancels them."""
-        connection = self.get_thread_connection()
-        name, credentials = str(connection.name), connection.credentials
-        if isinstance(credentials, ReclusterCredentials) and credentials.in_process:
-            jobs = connection.handle.jobs
-        else:
-            jobs = self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
+        connection: Any = self.get_thread_connection()
+        name, is_beside = str(connection.name), not connection.credentials.in_process
+        if is_beside:
+            self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
+        jobs = self._beside[name] if is_beside else connection.handle.jobs
         try:
             self._refuse_cancelled()
             with job_group(spark, jobs.group):
                 yield
         finally:
-            if self._beside.pop(name, None):
-                jobs.close()
+            if is_beside:
+                self._beside.pop(name).close()
 
     def add_query(self, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""
-        # A cancel sees this connection open, or this thread sees the cancel; so the connection is opened first.
+        # Opened first: either a cancel sees this connection open, or this thread sees the cancel.
         _ = self.get_thread_connection().handle
         self._refuse_cancelled()
         ran: tuple[Connection, Any] = super().add_query(*args, **kwargs)
         return ran
 
     def cancel_open(self) -> list[str]:
-        """Cancel the connections of all other threads, and what they would run later; return their names.
+        """Cancel the connections of all other threads, and their later statements; return their names.
 
-        dbt calls this on Ctrl-C, and then waits for the nodes that have begun. Its own method opens connections that
-        are not open yet, and a node that runs its first statement a moment later would run it to the end.
+        dbt calls this on Ctrl-C, and then waits for the nodes that have begun. Its own method would open connections
+        that are not open yet, and let a node that runs its first statement a moment later run it to the end.
         """
         self._cancelled_by = threading.get_ident()
         own = self.get_if_exists()
@@ -134,7 +133,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
             raise DbtRuntimeError("not run: dbt has cancelled its connections")
 
     def cancel(self, connection: Connection) -> None:
-        """Cancel what runs over ``connection``, and what reclusters its table meanwhile."""
+        """Cancel the statement of ``connection`` and the reclustering jobs beside it."""
         if jobs := self._beside.get(str(connection.name)):
             jobs.cancel()
         super().cancel(connection)
@@ -145,6 +144,7 @@ def _run(connection: Connection, sql: str, *, fetch: bool) -> list[Any]:
     cursor = connection.handle.handle.cursor()
     try:
         cursor.execute(sql)
+        # PyHive fails where rows are asked for and there are none.
         return list(cursor.fetchall()) if fetch else []
     finally:
         cursor.close()

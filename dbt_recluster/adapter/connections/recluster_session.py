@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.credentials import (
-    DEFAULT_CATALOG,
-    ReclusterCredentials,
-    default_catalog,
-)
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections.credentials import DEFAULT_CATALOG, default_catalog
+from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
@@ -25,23 +23,11 @@ from dbt_recluster.exceptions import (
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.catalog_files import without_scheme
+from dbt_recluster.iceberg.session import local_spark, starter
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,
     check_environment,
     refuse_spark_connect,
-)
-from dbt_recluster.iceberg.session.local_spark import (
-    DEFAULTS,
-    iceberg_settings,
-    local_settings,
-    log_options,
-)
-from dbt_recluster.iceberg.session.starter import (
-    is_running,
-    new_session,
-    outside_settings,
-    session_of,
-    start_spark,
 )
 from dbt_recluster.names import join_parts, name_parts
 
@@ -50,35 +36,24 @@ if TYPE_CHECKING:
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Tables that `dbt debug` looks at before it gives up to find an Iceberg table.
-_TRIED = 5
-LOG_FILE = "recluster_session.log"
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+class RemoteSession(ClusteringSession):
+    """A session for the tables of a connection to a Spark elsewhere, which starts with the first of them.
 
-
-class ConnectionTables:
-    """The tables of a connection to a Spark elsewhere, opened in a session here that starts when the first is due.
-
-    Both must see the same table before anything is changed. SQL does not show a table's uuid, and a copy that is
-    registered in another catalog has the same one. But ``metadata_log_entries`` lists the table's metadata files: every
-    commit writes one under a new name, and the last one is what the catalog knows of the table.
-
-    Args:
-        credentials: The profile, with ``recluster_session``.
-        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
-            has none.
-        log_directory: Where Spark's log goes.
+    Before a table is changed, both sides must see the same one. SQL does not show its uuid, and a copy registered in
+    another catalog has the same uuid. But ``metadata_log_entries`` lists its metadata files: every commit writes a new
+    one, and the last is the catalog's.
     """
 
-    def __init__(
-        self, credentials: ReclusterCredentials, ask: Callable[..., list[Any]], log_directory: Path
-    ) -> None:
-        self._profile = credentials
-        self._settings = credentials.recluster_session or {}
-        self._session_catalog = default_catalog(self._settings, credentials.catalog)
-        self._ask = ask
-        self._log = log_directory.resolve() / LOG_FILE
+    missing_reason = None
+
+    def __init__(self, connections: ReclusterConnectionManager) -> None:
+        super().__init__(connections)
+        self._settings = self.credentials.recluster_session or {}
+        self._session_catalog = default_catalog(self._settings, self.credentials.catalog)
+        self._ask = connections.ask
+        logs = Path(getattr(self._profile, "log_path", None) or "logs")
+        self._log = logs.resolve() / "recluster_session.log"
         self._error: ReclusterError | None = None
         self._opened = threading.local()
 
@@ -89,10 +64,13 @@ class ConnectionTables:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once)
+        return starter.session_of(
+            {**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once
+        )
 
-    def open(self, name: str) -> ClusteredTable:
-        """Open a table in the session."""
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order, once it is known to be the same on both sides."""
+        name = relation
         files, snapshot_id = self._metadata_log(name)
         try:
             table = ClusteredTable(self.spark, self._name_in_session(name))
@@ -110,11 +88,12 @@ class ConnectionTables:
         return table
 
     @contextmanager
-    def refreshing(self) -> Iterator[None]:
-        """At the end, have the connection read those tables again that this thread opened and changed."""
+    def cancellable(self) -> Iterator[None]:
+        """Run Spark jobs that dbt's cancel ends; at the end, refresh the changed tables over the connection."""
         self._opened.tables = []
         try:
-            yield
+            with super().cancellable():
+                yield
         finally:
             for name, table, file in self._opened.tables:
                 try:
@@ -122,33 +101,35 @@ class ConnectionTables:
                     if table.metadata_file != file:
                         self._ask(f"refresh table {name}", False)
                 except Exception as e:
-                    # The table is as it should be; the connection may answer from its cache for half a minute.
+                    # The change is committed; the connection may answer from its cache for half a minute.
                     logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
             self._opened.tables = []
 
-    def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``, and describe both."""
-        spark = self.spark
+    def check(self) -> None:
+        """Check for ``dbt debug`` the session and the first Iceberg table of the schema, and log both."""
+        spark, schema = self.spark, str(self.credentials.schema)
         master = spark.sparkContext.master
         text = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
+        same = f"{schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
         try:
-            names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:_TRIED]]
-        except DbtRuntimeError:
+            names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:5]]
+        except DbtRuntimeError:  # the schema does not exist yet
             names = []
         for name in names:
             try:
                 self.open(name)
             except NotAnIcebergTableError:
                 continue
-            return f"{text}; {name} is the same table over the connection"
-        return f"{text}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
+            same = f"{name} is the same table over the connection"
+            break
+        logger.info(f"{text}; {same}")
 
     def _start_once(self) -> SparkSession:
         if self._error is not None:
             raise self._error
         try:
             return self._start()
-        except Exception as e:
+        except Exception as e:  # whatever pyspark and Java raise
             self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
             raise self._error from e
 
@@ -156,14 +137,14 @@ class ConnectionTables:
         began = time.monotonic()
         refuse_spark_connect("run dbt without it")
         settings = session_settings(self._settings, self._session_catalog, self._log)
-        if is_running():
-            spark = new_session(settings)
+        if starter.is_running():
+            spark = starter.new_session(settings)
         else:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = start_spark(
+            spark = starter.start_spark(
                 settings,
                 report=lambda line: logger.info(f"recluster_session: {line}"),
-                class_archive=self._profile.class_archive,
+                class_archive=self.credentials.class_archive,
             )
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
@@ -171,32 +152,32 @@ class ConnectionTables:
 
     def _name_in_session(self, name: str) -> str:
         catalog, *rest = name_parts(name)
-        if len(rest) < 2 or catalog != self._profile.catalog:
+        if len(rest) < 2 or catalog != self.credentials.catalog:
             return name
         return join_parts((self._session_catalog, *rest))
 
     def _metadata_log(self, name: str) -> tuple[list[str], int | None]:
-        """Return the metadata files of a table as the connection sees it, the current one last, and its snapshot."""
+        """Return a table's metadata files over the connection, the current one last, and its snapshot id."""
         try:
             rows = self._ask(f"select file, latest_snapshot_id from {name}.metadata_log_entries")
         except DbtRuntimeError as e:
-            reason = message(e).splitlines()[0]
             raise NotAnIcebergTableError(
-                f"{name} is not a table whose metadata the connection can read, as an Iceberg table's: {reason}"
+                f"{name} is not a table whose metadata the connection can read, as an Iceberg table's: "
+                f"{message(e).splitlines()[0]}"
             ) from e
-        # An entry has the snapshot that was current then, unless it has expired; the last one never has.
+        # Earlier entries may name expired snapshots; the last one never does.
         snapshot_id = rows[-1][1]
         return [str(row[0]) for row in rows], None if snapshot_id is None else int(snapshot_id)
 
     def _check_log(self, name: str, table: IcebergTable) -> None:
-        """Compare a table that differs at first sight: another writer may have committed, or a cache be stale."""
+        """Compare the metadata logs: another writer may have committed meanwhile, or a cache may be stale."""
         table.refresh()
         ours = table.metadata_file
         self._ask(f"refresh table {name}", False)
         files, _ = self._metadata_log(name)
         table.refresh()
         known = map(without_scheme, [*table.earlier_metadata_files(), table.metadata_file])
-        # Of one table, each side knows what was the other's current file a moment before.
+        # If it is one table, each side's log has the file that was current on the other side a moment ago.
         if without_scheme(ours) in map(without_scheme, files) and without_scheme(files[-1]) in known:
             return
         raise DifferentTableError(
@@ -205,35 +186,38 @@ class ConnectionTables:
         )
 
     def _places(self) -> str:
-        """Return both sides in words, without any value that might be secret."""
+        """Describe both sides, without any value that might be secret."""
         try:
             catalog = str(self._ask("show current namespace")[0][0])
-        except Exception:
+        except DbtRuntimeError:
             catalog = "its default one"
-        where = f"`method: {self._profile.method}` at {self._profile.host}:{self._profile.port}"
         prefix = f"spark.sql.catalog.{self._session_catalog}"
         kinds = (self._settings.get(f"{prefix}{key}") for key in (".type", ".catalog-impl", ""))
-        kind = next(filter(None, kinds), "not configured")
+        kind = next(filter(None, kinds), "not configured").rpartition(".")[2]
+        where = f"`method: {self.credentials.method}` at {self.credentials.host}:{self.credentials.port}"
         return (
-            f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} "
-            f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
-            "connection's Spark has."
+            f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} ({kind}). "
+            "Nothing was changed. Let recluster_session configure the catalog that the connection's Spark has."
         )
 
 
 def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
-    """Return the settings to start the session with: those ``given``, and what they leave out."""
+    """Return the settings to start the session with: those ``given``, and defaults."""
     is_local = given.get("spark.master", "local").startswith("local")
     settings = {
-        **(local_settings() if is_local else {**DEFAULTS, "spark.ui.enabled": "false"}),
+        **(
+            local_spark.local_settings()
+            if is_local
+            else {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
+        ),
         DEFAULT_CATALOG: catalog,
-        # A table that was built over the connection is never the one in this session's cache.
+        # Tables change over the connection, so a cached one is stale.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,
     }
     if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
-    settings |= iceberg_settings({**outside_settings(), **settings})
-    options = log_options(log)
-    settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    settings |= local_spark.iceberg_settings({**starter.outside_settings(), **settings})
+    java = "spark.driver.extraJavaOptions"
+    settings[java] = f"{local_spark.log_options(log)} {settings.get(java, '')}".strip()
     return settings

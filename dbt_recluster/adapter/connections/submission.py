@@ -18,26 +18,21 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.after_build import failure_of_build, warnings_of
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import logger, message
+from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.exceptions import SubmitError
+from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.redaction import redact
-from dbt_recluster.report.recluster_text import recluster_line
+from dbt_recluster.report.recluster_text import not_reclustered, recluster_line
 from dbt_recluster.text import count_noun
 
-# The file that spark-submit takes. `dbt-recluster job` prints the same path.
+# The file for spark-submit; `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
 
 
 class RunSubmission:
-    """Submits what a run has built, once, after dbt has written its manifest and the results of the run.
-
-    Attributes:
-        tables: The tables that were built; empty if there is nothing to submit.
-    """
+    """Submits ``tables``, those that a run has built, after dbt has written its manifest and the run's results."""
 
     def __init__(self, credentials: ReclusterCredentials, target_path: Path) -> None:
         self._command = list(map(str, credentials.recluster_submit or ()))
@@ -55,9 +50,8 @@ class RunSubmission:
             self._submit(tables)
 
     def _submit(self, tables: Sequence[str]) -> None:
-        logger.info(
-            f"recluster_submit: {self._command[0]} reclusters {count_noun(len(tables), 'table')} of this run"
-        )
+        count = count_noun(len(tables), "table")
+        logger.info(f"recluster_submit: {self._command[0]} reclusters {count} of this run")
         warnings: list[str] = []
         try:
             for answer in run_job(self._command, self._arguments(), self._timeout):
@@ -75,13 +69,13 @@ class RunSubmission:
             except DbtBaseException as e:
                 logger.error(message(e))
                 error = e
-        if error is not None and sys.exc_info()[1] is None:  # a run that failed has its own exit code
+        if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
             from dbt.cli.exceptions import ExceptionExit
 
             raise ExceptionExit(error)
 
     def _arguments(self) -> list[str]:
-        """Return what the job is given."""
+        """Return the job's arguments."""
         try:
             invocation = json.loads(self._results.read_text(encoding="utf-8"))["metadata"]["invocation_id"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -97,16 +91,15 @@ class RunSubmission:
 def run_job(
     command: Sequence[str], arguments: Sequence[str], timeout: float | None
 ) -> list[ReclusterResult | SubmitError]:
-    """Run ``recluster_submit`` with the job and its arguments, until it ends. No shell is involved.
+    """Run ``recluster_submit`` with the job and its arguments to its end, without a shell.
 
     Returns:
-        The result or the error of each table that it worked on, and its own error; none if it ended well and
-        printed no result.
+        The result or the error of each table, and the job's own error; nothing if the job ended well without a result.
 
     Raises:
         SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
     """
-    # Files, not pipes: something that the command leaves behind may hold them open for as long as it likes.
+    # Files, not pipes, which a process that outlives the command may hold open.
     with TemporaryFile("w+", errors="replace") as output, TemporaryFile("w+", errors="replace") as errors:
         try:
             code = _run([*command, str(JOB), *arguments], output, errors, timeout)
@@ -115,7 +108,7 @@ def run_job(
                 f"recluster_submit: {command[0]} did not end within recluster_submit_timeout, {timeout:g} s, and was "
                 "stopped. What it submitted may go on elsewhere"
             ) from None
-        except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
+        except (OSError, ValueError) as e:  # ValueError: a NUL in a word
             raise SubmitError(
                 f"recluster_submit: {command[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its first "
                 "item is a program on the PATH or the path of one"
@@ -123,19 +116,27 @@ def run_job(
         finally:
             last_error, last_line = _log(errors), _log(output)
     ended = f"recluster_submit: {command[0]} ended with code {code}"
-    figures, error = _figures(last_line)
-    if code and not figures and error is None:
+    try:
+        answer = json.loads(last_line)
+    except (ValueError, RecursionError):
+        answer = None
+    answer = answer if isinstance(answer, dict) else {}
+    tables: Any = answer.get("tables")
+    tables = tables if isinstance(tables, list) else []
+    answers = [_answer_of(figures, ended) for figures in tables if isinstance(figures, dict)]
+    error = answer.get("error")
+    if code and not answers and not error:
         error = last_error or last_line or "it printed nothing"
-    own = [SubmitError(f"{ended}: {redact(error)}")] if error else []
-    if own and not figures:
+    own = [SubmitError(f"{ended}: {redact(str(error))}")] if error else []
+    if own and not answers:
         raise own[0]
-    if not figures:
+    if not answers:
         logger.info(f"{command[0]} ended well without a result in the last line of its output")
-    return [*(_answer(of_table, ended) for of_table in figures), *own]
+    return [*answers, *own]
 
 
 def _run(words: Sequence[str], output: IO[str], errors: IO[str], timeout: float | None) -> int:
-    """Run a command to its end and return its exit code; end it, and what it has started, at an exception."""
+    """Run a command and return its exit code; an exception ends it and its child processes."""
     # dbt may have built over Spark Connect; the job needs a Spark with a JVM.
     environment = {name: value for name, value in os.environ.items() if name not in SPARK_CONNECT}
     null = subprocess.DEVNULL
@@ -164,8 +165,8 @@ def _log(stream: IO[str]) -> str:
     return last
 
 
-def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitError:
-    """Return the result or the error of one table, by its figures and how the command has ended."""
+def _answer_of(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitError:
+    """Return the result or the error of one table."""
     if error := figures.get("error"):
         failed = SubmitError(f"{ended}: {redact(str(error))}")
         return SubmitError(failure_of_build(redact(str(figures.get("table"))), failed))
@@ -175,14 +176,21 @@ def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitE
         return SubmitError(f"{ended}, and the last line of its output is not a result: {redact(str(e))}")
 
 
-def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the figures of each table, and the error of the job, from its last line, if that is a JSON object."""
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        return [], None
-    if not isinstance(answer, dict):
-        return [], None
-    tables = answer.get("tables")
-    known = [figures for figures in tables if isinstance(figures, dict)] if isinstance(tables, list) else []
-    return known, str(answer["error"]) if answer.get("error") else None
+def warnings_of(table: str, result: ReclusterResult) -> list[str]:
+    """Return the warnings about a recluster after a build, and log the rest."""
+    warnings = [f"{table}: {warning}" for warning in result.warnings]
+    if result.limited and not result.rounds:
+        warnings.append(f"{table} was built but {not_reclustered(result)}")
+    if result.condition_met is not None:
+        log = logger.info if result.rounds else logger.debug
+        log(f"{table}: recluster condition met, {result.condition_met}")
+    # Orphan files cost money until somebody removes them; everything else is on the model's line.
+    (logger.warning if result.orphans else logger.debug)(recluster_line(result))
+    return warnings
+
+
+def failure_of_build(table: str, error: Exception) -> str:
+    """Return the warning about a recluster that failed after a build: the data is in place."""
+    may_be_committed = isinstance(error, (CommitMismatchError, CommitStateUnknownError))
+    what = "was built, and its recluster failed" if may_be_committed else "was built but not reclustered"
+    return f"{table} {what}: {failure(error)}"

@@ -1,7 +1,10 @@
-"""The catalogs that a connection reaches, and what is in their schemas.
+"""The catalogs of a connection: which they are, and their schemas and relations.
 
 dbt-spark lists a schema by ``show table extended``, which only Spark's session catalog answers, or else by a statement
-for each table (dbt-adapters#862). An Iceberg catalog holds nothing but Iceberg tables and views, so two statements do.
+for each table (dbt-adapters#862). An Iceberg catalog holds only Iceberg tables and views, so two statements do.
+
+One ``catalogs.yml`` serves all targets of a project. An Iceberg REST or Hive integration is a catalog of Spark; a model
+that names any other cannot be built here.
 """
 
 from __future__ import annotations
@@ -11,19 +14,16 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, message
 from dbt_recluster.iceberg.session.environment import ICEBERG_CATALOG, SESSION_CATALOG
 from dbt_recluster.key.columns import quote, unquote
 
-# The name of Spark's session catalog, whatever its class.
 _SESSION_CATALOG_NAME = "spark_catalog"
-# What SET answers about a setting that is not there.
-_UNDEFINED = "<undefined>"
+# Errors of a schema that does not exist.
 _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
-# What show views says in a catalog without any; most have an empty list instead.
-_NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
 
 
 class Listed(NamedTuple):
@@ -35,50 +35,45 @@ class Listed(NamedTuple):
 
 
 class Catalogs:
-    """What a connection's catalogs are, each asked once."""
+    """A connection's catalogs. ``ask`` runs a short statement; the class of a catalog is asked for once."""
 
     def __init__(self, ask: Callable[[str], list[Any]]) -> None:
-        self._ask = ask
+        self.ask = ask
         self._classes: dict[str, str] = {}
         self._without_views: set[str] = set()
 
     @cached_property
     def current(self) -> str:
-        """The catalog of names of two parts."""
-        return str(self._ask("show current namespace")[0][0])
+        """The catalog that names of two parts belong to."""
+        return str(self.ask("show current namespace")[0][0])
 
     def is_session_catalog(self, catalog: str | None) -> bool:
-        """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
+        """Return whether a catalog, or the current one, is Spark's session catalog, whatever its class."""
         return (catalog or self.current).lower() == _SESSION_CATALOG_NAME
 
     def is_catalog(self, name: str) -> bool:
-        """Whether there is a catalog of this name."""
-        return name.lower() == _SESSION_CATALOG_NAME or self._class(name) != _UNDEFINED
+        """Return whether there is a catalog of this name."""
+        return name.lower() == _SESSION_CATALOG_NAME or self._class(name) != "<undefined>"
 
     def is_iceberg_session_catalog(self, catalog: str | None) -> bool:
-        """Whether a catalog, None for the current one, is Iceberg's session catalog, which has Spark's tables too."""
+        """Return whether a catalog, or the current one, is Iceberg's session catalog, which has Spark's tables too."""
         return self.is_session_catalog(catalog) and self._class(_SESSION_CATALOG_NAME) == SESSION_CATALOG
 
     def provider(self, table: str) -> str | None:
-        """Return the format of a table, in lower case, or None if Spark names none."""
-        rows = self._ask(f"describe extended {table}")
+        """Return a table's format in lower case, or None if Spark names none."""
+        rows = self.ask(f"describe extended {table}")
         return next((str(row[1]).lower() for row in rows if row[0] == "Provider"), None)
 
     def relations(self, catalog: str, schema: str) -> list[Listed]:
-        """List the tables and views of a schema; none if it does not exist.
-
-        Args:
-            catalog: A catalog, not the session catalog.
-            schema: The name of the schema with its catalog, as SQL writes it.
-        """
+        """List a schema, by its quoted name, of a catalog that is not the session catalog; a missing one is empty."""
         try:
-            tables = self._ask(f"show tables in {schema}")
+            tables = self.ask(f"show tables in {schema}")
         except DbtRuntimeError as e:
             if any(text in message(e) for text in _MISSING):
                 return []
             raise
         views = {str(row[1]) for row in self._views(catalog, schema)}
-        # Temporary views have no schema; some catalogs list their views among the tables.
+        # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
         is_iceberg = self._class(catalog) == ICEBERG_CATALOG
         listed = []
@@ -88,17 +83,19 @@ class Catalogs:
         return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
     def schemas(self, catalog: str | None) -> list[str]:
-        """Return the names of a catalog's schemas, unquoted; None means the current catalog."""
-        rows = self._ask("show schemas" if catalog is None else f"show schemas in {quote(catalog)}")
+        """Return the unquoted names of the schemas of a catalog, or of the current one."""
+        rows = self.ask("show schemas" if catalog is None else f"show schemas in {quote(catalog)}")
         return [unquote(str(row[0])) for row in rows]
 
     def _views(self, catalog: str, schema: str) -> list[Any]:
         if catalog in self._without_views:
             return []
         try:
-            return [row for row in self._ask(f"show views in {schema}") if row[0]]
+            return [row for row in self.ask(f"show views in {schema}") if row[0]]
         except DbtRuntimeError as e:
-            if any(text in message(e) for text in _NO_VIEWS):
+            # Most catalogs without views answer with an empty list.
+            no_views = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
+            if any(text in message(e) for text in no_views):
                 self._without_views.add(catalog)
             elif not any(text in message(e) for text in _MISSING):
                 raise
@@ -106,26 +103,72 @@ class Catalogs:
 
     def _class(self, catalog: str) -> str:
         if catalog not in self._classes:
-            self._classes[catalog] = str(self._ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
+            self._classes[catalog] = str(self.ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
         return self._classes[catalog]
 
 
 def quoted(catalog: str | None, schema: str) -> str:
-    """Return the name of a schema as SQL writes it; no catalog is the current one."""
+    """Quote the name of a schema of a catalog, or of the current one."""
     return ".".join(quote(part) for part in (catalog, schema) if part)
 
 
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
-    """Return the names like ``pattern`` and not like ``exclude``, in alphabetical order.
+    """Return the names that are ``ILIKE`` one pattern and not like another, sorted. A backslash escapes."""
 
-    As in ``ILIKE``, ``%`` stands for any text, ``_`` for one character, a backslash takes the next character as it is,
-    and case does not matter.
-    """
-    wanted, unwanted = _as_regex(pattern), _as_regex(exclude)
-    return sorted(name for name in names if wanted.fullmatch(name) and not unwanted.fullmatch(name))
+    def matches(name: str, pattern: str) -> bool:
+        signs = {"%": ".*", "_": "."}
+        regex = re.sub(r"(?s)\\?.", lambda sign: signs.get(sign[0]) or re.escape(sign[0][-1]), pattern)
+        return re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
+
+    return sorted(name for name in names if matches(name, pattern) and not matches(name, exclude))
 
 
-def _as_regex(pattern: str) -> re.Pattern[str]:
-    signs = {"%": ".*", "_": "."}
-    text = re.sub(r"(?s)\\?.", lambda sign: signs.get(sign[0]) or re.escape(sign[0][-1]), pattern)
-    return re.compile(text, re.IGNORECASE | re.DOTALL)
+class Integrations(dict[str, CatalogIntegrationConfig]):
+    """The integrations by name, as dbt registers them before it parses."""
+
+    def catalog(self, name: str | None) -> str | None:
+        """Return the Spark catalog of a model's ``catalog_name``, or None if it has none."""
+        integration = self.get(name or "")
+        return None if integration is None or _refusal(integration) else _spark_catalog(integration)
+
+    def check(self, node: Any) -> None:
+        """Refuse a node whose ``catalog_name`` leads to no catalog of Spark."""
+        config: Any = getattr(node, "config", {})
+        name = config.get("catalog_name")
+        if name is None:
+            return
+        integration = self.get(str(name))
+        known = ", ".join(sorted(self)) or "none"
+        refusal = (
+            _refusal(integration) if integration else f"not among the catalogs of catalogs.yml ({known})"
+        )
+        if integration is None or refusal:
+            raise ConfigurationError(
+                f"{node.name}: catalog_name {name} is {refusal}. Write the catalog of Spark that the model is for as "
+                "its config `catalog`, or leave catalog_name out for this target",
+                node=node,
+            )
+        catalog = _spark_catalog(integration)
+        if not (config.get("database") or config.get("catalog") or node.database == catalog):
+            # dbt parses a model again when its file changes, not when catalogs.yml does.
+            raise ConfigurationError(
+                f"{node.name}: catalog_name {name} is the catalog {catalog} of Spark, but dbt parsed the model for "
+                f"{node.database or 'the current one'}: run once with --no-partial-parse",
+                node=node,
+            )
+
+
+def _spark_catalog(integration: CatalogIntegrationConfig) -> str:
+    """Return the Spark catalog of an integration: its adapter property ``catalog``, or its own name."""
+    named = (integration.adapter_properties or {}).get("catalog")
+    return str(named or integration.catalog_name or integration.name)
+
+
+def _refusal(integration: CatalogIntegrationConfig) -> str | None:
+    """Return why an integration is no catalog of Spark, or None if it is one."""
+    kind, table_format = integration.catalog_type, integration.table_format
+    if str(kind).lower() not in ("iceberg_rest", "hive_metastore"):
+        return f"an integration of type {kind}, and to Spark only iceberg_rest, hive_metastore are catalogs"
+    if (table_format or "default").lower() not in ("iceberg", "default"):
+        return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
+    return None

@@ -1,12 +1,12 @@
-"""The clustering that a table has, the one that its model asks for, and the change from one to the other.
+"""The clustering of a table, that of its model, and the change from one to the other.
 
-No sort order can ask a writer for the curve of a key, so the queries of loads are sorted along it.
+No sort order makes a writer sort along a curve, so the queries of loads are sorted along it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -31,15 +31,14 @@ from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, quote, quote_path
 from dbt_recluster.operations.model_options import ModelOptions
 
-# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
+# Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
 
-# The names of properties that only the model's options and key keep in a table start so.
+# Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
 _RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
-# Those of all that the adapter reads, to compare or to carry over.
 _COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
-# One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
+# An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
     r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
     r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
@@ -48,12 +47,7 @@ _SORT_ITEM = re.compile(
 
 @dataclass(frozen=True)
 class TableClustering:
-    """The clustering that a table has.
-
-    Attributes:
-        sort_order: Iceberg's text of it; empty if the table is unsorted.
-        properties: The table's properties.
-    """
+    """A table's sort order, as Iceberg's text or empty, and its properties."""
 
     sort_order: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -66,31 +60,37 @@ class TableClustering:
 
     @property
     def is_redacted(self) -> bool:
-        """Whether Spark hides the sort order or a property that a comparison with the model needs."""
+        """Whether Spark redacts the sort order or a property that the adapter reads."""
         return self.sort_order == _REDACTED or any(
             value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
         )
 
     @property
     def carried_over(self) -> dict[str, str]:
-        """The properties that a table which takes this one's place is to have too."""
+        """The properties that a table in place of this one inherits."""
         known = {name: self.properties.get(name, _REDACTED) for name in CARRIED_OVER}
         return {name: value for name, value in known.items() if value != _REDACTED}
 
     @property
     def sort_columns(self) -> list[str]:
         """The columns of the sort order, most significant first."""
-        return [item.group(2) or item.group(4) for item in _SORT_ITEM.finditer(self.sort_order)]
+        return [item[2] or item[4] for item in _SORT_ITEM.finditer(self.sort_order)]
+
+    @property
+    def field_metrics(self) -> dict[str, str]:
+        """The paths of the struct fields with a metrics mode, by the property of each."""
+        paths = {n: n.removeprefix(METRICS_PREFIX) for n in self.properties if n.startswith(METRICS_PREFIX)}
+        return {name: path for name, path in paths.items() if "." in path}
 
 
 @dataclass(frozen=True)
 class ClusteringChange:
-    """The changes to a table. An empty change is false.
+    """The changes to a table.
 
     Attributes:
         order: The end of ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...`` or ``unordered``;
             None keeps the order.
-        set_properties: Properties to set after the order, which itself sets one.
+        set_properties: Properties to set after the order, which itself sets the distribution mode.
         unset_properties: Properties to unset.
     """
 
@@ -105,11 +105,11 @@ class ClusteringChange:
 
 @dataclass(frozen=True)
 class LoadedInto:
-    """How a node's rows get into a table that stays.
+    """How a node loads an existing table.
 
     Attributes:
-        inserts: Whether by statements that keep the order of a query; a merge keeps none.
-        partition_by: What the table is partitioned by.
+        inserts: Whether its statements keep the order of a query; a merge does not.
+        partition_by: The partition expressions.
     """
 
     inserts: bool = False
@@ -125,7 +125,7 @@ class LoadedInto:
 
     @property
     def partitions(self) -> ClusterKey | None:
-        """The partitions as something to sort by, or None: there are none, or they have no order, such as buckets."""
+        """The partitions as a sort key, or None if there are none, or without an order, such as buckets."""
         try:
             return parse_cluster_key(self.partition_by) if self.partition_by else None
         except ClusterKeyError:
@@ -133,12 +133,12 @@ class LoadedInto:
 
     @property
     def can_be_sorted(self) -> bool:
-        """Whether a query can be sorted so that few tasks write to each partition."""
+        """Whether the query of a load can be sorted by partition first, so that few tasks write to each."""
         return self.inserts and (not self.partition_by or self.partitions is not None)
 
 
 def creation_properties(options: ModelOptions) -> dict[str, str]:
-    """Return the properties to create a clustered table with, so that its first blocks already follow them."""
+    """Return the properties that a clustered table needs before its first blocks are written."""
     if options.cluster_by is None:
         return {}
     columns = len(options.columns.names) if options.columns else 0
@@ -158,30 +158,26 @@ def clustering_change(
     """Return the change that gives a table the clustering of its model.
 
     Args:
-        desired: The model's options, the key resolved.
-        actual: The table as it is.
+        desired: The model's options, with the key resolved.
+        actual: The clustering of the table.
         table_properties: The ``tblproperties`` of the model, which take precedence.
-        loaded: How its rows get into it; None is a table that is replaced.
+        loaded: How the node loads the table; None for a table that is replaced.
     """
     key, configured = desired.cluster_by, dict(table_properties or {})
     if key is None and KEY_PROPERTY not in actual.properties:
-        return ClusteringChange()  # an order that somebody set by hand stays
+        return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
     wanted = creation_properties(desired)
-    changes = {
-        name: value
-        for name, value in wanted.items()
-        if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
-    }
+    theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
+    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
     curve = [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve] if key else []
     kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
     if key is None:
         obsolete += level_properties(actual.properties)
-    mode_after_order = actual.properties.get(DISTRIBUTION_MODE)
-    if order and not order.startswith("locally"):
-        mode_after_order = "none" if order == "unordered" else "range"
+    modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
+    mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:
         obsolete.append(DISTRIBUTION_MODE)
     elif mode is not None and mode_after_order != mode:
@@ -189,29 +185,24 @@ def clustering_change(
     return ClusteringChange(order, changes, tuple(obsolete))
 
 
-def lost_metrics(actual: TableClustering, columns: Callable[[], Columns]) -> ClusteringChange:
-    """Return the removal of the metrics modes of struct fields that are gone.
+def lost_metrics(actual: TableClustering, columns: Columns) -> ClusteringChange:
+    """Return the removal of the metrics modes of struct fields that the table's ``columns`` lack.
 
-    Iceberg keeps them and then refuses every other change of properties. ``columns`` returns those of the table.
+    Iceberg keeps them and then refuses every other change of properties.
     """
-    modes = [name for name in actual.properties if name.startswith(METRICS_PREFIX)]
-    of_fields = [name for name in modes if "." in name.removeprefix(METRICS_PREFIX)]
-    known = columns() if of_fields else Columns((), {})
-    lost = [name for name in of_fields if known.lacks(name.removeprefix(METRICS_PREFIX))]
+    lost = [name for name, path in actual.field_metrics.items() if columns.lacks(path)]
     return ClusteringChange(unset_properties=tuple(lost))
 
 
 def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:
-    """Return the distribution mode that loads need; None is Iceberg's own choice."""
+    """Return the distribution mode for loads, or None for Iceberg's default."""
     key = desired.cluster_by
     if key is None:
         return None
     if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
-        # The query is sorted, and another shuffle would undo that.
+        # The query is sorted; another shuffle would undo that.
         return "none" if key.leading or loaded.partition_by else None
-    if not key.leading:
-        return None
-    return "range" if desired.sort_on_load else "none"
+    return None if not key.leading else "range" if desired.sort_on_load else "none"
 
 
 def _order(key: ClusterKey | None, actual: TableClustering, mode: str | None) -> str | None:
@@ -224,30 +215,22 @@ def _order(key: ClusterKey | None, actual: TableClustering, mode: str | None) ->
 
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
-    """Return the change that gives a replaced table its sort order back; Iceberg drops it (apache/iceberg#4889)."""
+    """Return the change that restores a replaced table's sort order, which Iceberg drops (apache/iceberg#4889)."""
     if not before.sort_columns or after.sort_order == before.sort_order:
-        return ClusteringChange()  # it was unsorted, or Spark hides the order
-    mode = before.properties.get(DISTRIBUTION_MODE)
-    changes = (
-        {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
-    )
-    return ClusteringChange(f"locally ordered by {_as_ddl(before.sort_order)}", changes)
-
-
-def _as_ddl(sort_order: str) -> str:
-    """Return the text of a sort order as ``ALTER TABLE`` reads it: with quoted names."""
+        return ClusteringChange()  # unsorted before, or redacted
     items = []
-    for item in _SORT_ITEM.finditer(sort_order):
-        function, column, width, name, direction = item.groups()
-        quoted = quote_path(column or name)
-        if function:
-            quoted = f"{function}({width}, {quoted})" if width else f"{function}({quoted})"
-        items.append(f"{quoted} {direction}")
-    return ", ".join(items)
+    for function, column, width, name, direction in _SORT_ITEM.findall(before.sort_order):
+        arguments = ", ".join(filter(None, [width, quote_path(column or name)]))
+        items.append(f"{function}({arguments}) {direction}" if function else f"{arguments} {direction}")
+    mode = before.properties.get(DISTRIBUTION_MODE)
+    is_kept = mode is None or mode == after.properties.get(DISTRIBUTION_MODE)
+    return ClusteringChange(
+        f"locally ordered by {', '.join(items)}", {} if is_kept else {DISTRIBUTION_MODE: str(mode)}
+    )
 
 
 def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
-    """Whether a property keeps the value that somebody else gave it."""
+    """Return whether a property keeps a value that is not ours."""
     if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
     return name.startswith(OPTION_PREFIX) and name in configured
@@ -260,7 +243,7 @@ def sorted_along_curve(
     columns: Columns,
     partitions: ClusterKey | None,
 ) -> str | None:
-    """Return a query sorted by partitions and along the curve, or None if the table has no boundaries that fit."""
+    """Return a query sorted by partitions and along the curve, or None without boundaries that fit its columns."""
     curve = recorded_curve(properties, key)
     if curve is None:
         return None
@@ -277,7 +260,7 @@ def sorted_along_curve(
 
 
 def _unused_name(names: Iterable[str]) -> str:
-    """Return the beginning of a name that no column has."""
+    """Return a prefix that no column's name has."""
     taken = [name.lower() for name in names]
-    numbered = (f"place_{number}" for number in count())
-    return next(name for name in numbered if not any(other.startswith(name) for other in taken))
+    prefixes = (f"place_{number}" for number in count())
+    return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in taken))

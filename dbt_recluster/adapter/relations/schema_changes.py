@@ -1,4 +1,4 @@
-"""How the columns of an incremental model differ from those of its Iceberg table, and what Iceberg allows to change."""
+"""The differences between the columns of a model and its Iceberg table, and which of them Iceberg allows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from dbt_recluster.adapter.relations.relation_config import TableClustering
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale
-
-# Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
-_SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)
-_LIMITED_STRING = re.compile(r"\b(?:var)?char\(\d+\)", re.IGNORECASE)
-_WIDENED = {"int": "bigint", "float": "double"}
 
 
 @dataclass(frozen=True)
@@ -36,28 +31,24 @@ class SchemaChanges:
     case_sensitive: bool = False
 
     @classmethod
-    def between(
-        cls, model: Sequence[Column], table: Sequence[Column], *, case_sensitive: bool
-    ) -> SchemaChanges:
+    def between(cls, model: Sequence[Column], table: Sequence[Column], case_sensitive: bool) -> SchemaChanges:
         """Compare columns: names as the session does, types as Iceberg stores them."""
         of_model, of_table = (
             {_comparable(column.name, case_sensitive): column for column in columns}
             for columns in (model, table)
         )
+        added = [column for name, column in of_model.items() if name not in of_table]
+        missing = [column for name, column in of_table.items() if name not in of_model]
         both = [(of_table[name], of_model[name]) for name in of_table if name in of_model]
-        return cls(
-            [column for name, column in of_model.items() if name not in of_table],
-            [column for name, column in of_table.items() if name not in of_model],
-            [(old, new) for old, new in both if _stored(old.data_type) != _stored(new.data_type)],
-            case_sensitive,
-        )
+        retyped = [(old, new) for old, new in both if _stored(old.data_type) != _stored(new.data_type)]
+        return cls(added, missing, retyped, case_sensitive)
 
     def __bool__(self) -> bool:
         """Whether there is any difference."""
         return bool(self.added or self.missing or self.retyped)
 
     def check_types(self, relation: str) -> None:
-        """Refuse a change of type that Iceberg does not make."""
+        """Refuse a change of type that Iceberg does not support."""
         for old, new in self.retyped:
             if not _is_widened(_stored(old.data_type), _stored(new.data_type)):
                 raise OptionError(
@@ -67,7 +58,7 @@ class SchemaChanges:
                 )
 
     def without_missing(self, columns: Iterable[str]) -> list[str]:
-        """Return the columns, perhaps quoted, without those that the model lacks."""
+        """Return the column names, which may be quoted, that the model has."""
         missing = {_comparable(column.name, self.case_sensitive) for column in self.missing}
         return [name for name in columns if _comparable(name.strip("`"), self.case_sensitive) not in missing]
 
@@ -77,30 +68,20 @@ def check_column_removal(
     removed: Columns,
     table: TableClustering,
     key: ClusterKey | None,
-    partitioned_by: Sequence[str] = (),
+    partitioned_by: Sequence[str],
 ) -> None:
-    """Refuse a removal of columns that the table needs.
+    """Refuse to drop columns that a table needs.
 
-    Args:
-        relation: The table.
-        removed: The columns that will be dropped.
-        table: The clustering that the table has.
-        key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
-        partitioned_by: The columns of its partitions (:func:`partition_columns`).
+    ``key`` is the model's cluster key, which the table has by then; ``partitioned_by`` are its
+    :func:`partition_columns`.
     """
     again = "let the model select the column again"
+    by_key = f"cluster_by names. Change cluster_by, or {again}"
     by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
-    refusals: list[tuple[Iterable[str], str]] = [
-        (
-            [field.column for field in key.fields] if key else [],
-            f"cluster_by names. Change cluster_by, or {again}",
-        ),
-        ([] if key else table.sort_columns, by_hand),
-        (partitioned_by, f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"),
-    ]
-    for needed, reason in refusals:
-        lost = [column for column in needed if removed.find(column.partition(".")[0])]
-        if lost:
+    by_partition = f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"
+    sorted_by = [field.column for field in key.fields] if key else table.sort_columns
+    for needed, reason in ((sorted_by, by_key if key else by_hand), (partitioned_by, by_partition)):
+        if lost := [column for column in needed if removed.find(column.partition(".")[0])]:
             names = ", ".join(dict.fromkeys(lost))
             raise OptionError(
                 f"on_schema_change: sync_all_columns would drop {names} of {relation}, which {reason}. No column was "
@@ -109,11 +90,11 @@ def check_column_removal(
 
 
 def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
-    """Return the columns that a table is partitioned by, a struct's field as its path.
+    """Return the columns of a table's partitions, a struct's field as its path.
 
     Args:
-        description: The rows of ``DESCRIBE``. If all transforms are identities, it lists the columns under
-            ``# Partition Information``; otherwise, it lists the transforms under ``# Partitioning``.
+        description: The rows of ``DESCRIBE``: the columns under ``# Partition Information`` if all transforms are
+            identities, otherwise the transforms under ``# Partitioning``.
     """
     section, columns = "", []
     for name, value, *_ in description:
@@ -132,12 +113,14 @@ def _comparable(name: str, case_sensitive: bool) -> str:
 
 
 def _stored(spark_type: str) -> str:
-    """Return the type that an Iceberg table has for a type of Spark."""
-    return _LIMITED_STRING.sub("string", _SHORT_INTEGER.sub("int", spark_type))
+    """Return Iceberg's type for a type of Spark: it has no short integers and no limited strings."""
+    # A struct's field may have such a name, followed by a colon.
+    integers = re.sub(r"\b(?:tinyint|smallint)\b(?!`?:)", "int", spark_type, flags=re.IGNORECASE)
+    return re.sub(r"\b(?:var)?char\(\d+\)", "string", integers, flags=re.IGNORECASE)
 
 
 def _is_widened(old: str, new: str) -> bool:
-    """Whether Iceberg changes a column of type ``old`` to ``new``."""
+    """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
         return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
-    return _WIDENED.get(old) == new
+    return (old, new) in (("int", "bigint"), ("float", "double"))

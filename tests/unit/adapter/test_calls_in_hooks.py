@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.adapter.hooks import reclusters
+from dbt_recluster.adapter.operations import reclusters
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.adapter.after_build import failure_of_build
+from dbt_recluster.adapter.connections.submission import failure_of_build
 from dbt_recluster.exceptions import (
     CommitFailedError,
     CommitMismatchError,

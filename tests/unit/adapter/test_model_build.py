@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.adapter.impl import ReclusterAdapter
+from dbt_recluster.adapter.impl import ReclusterAdapter, ReclusterRelation
 from dbt_recluster.adapter.model_build import without_end
-from dbt_recluster.adapter.relations.catalog_methods import ReclusterRelation
 
 QUERIES = (
     "select 1 as k",

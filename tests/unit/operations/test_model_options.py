@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.dbt_run import clustering_turned_off
+from dbt_recluster.adapter.dbt_run import RunVars
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead, parse_bytes
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -210,14 +210,16 @@ def test_sizes(value: Any, expected: int) -> None:
 
 
 def test_turning_off_for_one_run() -> None:
-    assert clustering_turned_off({}, {}) is None
-    assert clustering_turned_off({"automatic_clustering": True}, {}) is None
-    assert clustering_turned_off({"automatic_clustering": "false"}, {}) == "var automatic_clustering"
-    environment = {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": "0"}
-    assert clustering_turned_off({}, environment) == "environment variable DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
-    assert clustering_turned_off({}, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": ""}) is None
+    def is_off(value: Any, environment: dict[str, str] | None = None) -> bool:
+        return RunVars.of({"automatic_clustering": value}.get, environment or {}).is_off
+
+    assert not is_off(None)
+    assert not is_off(True)
+    assert is_off("false")
+    assert is_off(None, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": "0"})
+    assert not is_off(None, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": ""})
     with pytest.raises(OptionError, match="var automatic_clustering must be true or false"):
-        clustering_turned_off({"automatic_clustering": "perhaps"}, {})
+        is_off("perhaps")
 
 
 def test_order_of_a_load() -> None:

@@ -28,8 +28,16 @@ def never_opened(relation: str) -> Any:
     raise AssertionError(relation)
 
 
-ADAPTER: Any = SimpleNamespace(open_table=never_opened, is_built=lambda name: name != "s.unbuilt")
-CONTEXT = DbtContext(ADAPTER, RunBudget())
+def context_of(open_table: Any, unbuilt: str = "unbuilt", **more: Any) -> DbtContext:
+    adapter: Any = SimpleNamespace(
+        get_relation=lambda *name: None if name[-1] == unbuilt else name,
+        config=SimpleNamespace(credentials=SimpleNamespace(database=None)),
+    )
+    tables: Any = SimpleNamespace(session=SimpleNamespace(open=open_table))
+    return DbtContext(adapter, tables, RunBudget(), **more)
+
+
+CONTEXT = context_of(never_opened)
 
 
 def work(call: Call) -> Mapping[str, Any]:
@@ -139,7 +147,7 @@ def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
         def under(self, _: Any) -> Table:
             return self
 
-    contradicted = DbtContext(SimpleNamespace(open_table=lambda _: Table()), RunBudget())  # type: ignore[arg-type]
+    contradicted = context_of(lambda _: Table())
     own = [target("t", required=True, cluster_by="a")]
     ((answer, _, _),) = run_operation(recluster, own, arguments, contradicted)
     assert answer.error == "the model of s.t has cluster_by a; change it there instead of naming b here"
@@ -166,8 +174,7 @@ def test_a_budget_is_for_all_tables_of_a_run() -> None:
 def test_metrics_are_written_whichever_table_is_passed_over(
     names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adapter: Any = SimpleNamespace(open_table=never_opened, is_built=lambda name: name != "s.silent")
-    context, path = DbtContext(adapter, RunBudget(), absent=""), tmp_path / "r.prom"
+    context, path = context_of(never_opened, "silent", absent=""), tmp_path / "r.prom"
     monkeypatch.setattr(
         "dbt_recluster.operations.inspection.clustering_overview",
         SimpleNamespace(run=lambda call: Overview(call.target.relation, "well clustered")),

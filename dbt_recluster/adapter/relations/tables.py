@@ -1,0 +1,169 @@
+"""The table in a relation's place: its format, its clustering, and files in the way of its successor.
+
+Two things are in the way of a table that replaces another in Iceberg's session catalog. It drops a table of Spark's own
+like an Iceberg table, whose files stay; and Spark creates a table of its own only in an empty directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from dbt.adapters.base.relation import BaseRelation
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
+from dbt_recluster.adapter.relations.catalogs import Catalogs, quoted
+from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.iceberg.table_properties import CARRIED_OVER
+
+if TYPE_CHECKING:
+    from dbt_recluster.adapter.relations.relation_config import TableClustering
+
+
+class Tables:
+    """What is in the place of a relation, as the catalog says now unless its listing tells."""
+
+    def __init__(self, session: ClusteringSession, catalogs: Catalogs) -> None:
+        self.session = session
+        self.catalogs = catalogs
+        self._ask = catalogs.ask
+
+    # --- format and clustering ---
+
+    def may_be_clustered(self, relation: BaseRelation) -> bool:
+        """Return whether a relation may be an Iceberg table with a sort order or properties of ours.
+
+        The session catalog's listing tells, which saves a statement for each model without clustering.
+        """
+        if not getattr(relation, "is_iceberg", False):
+            return False
+        information = getattr(relation, "information", None)
+        names = ("sort-order", KEY_PROPERTY, *CARRIED_OVER)
+        return information is None or any(f"{name}=" in information for name in names)
+
+    def clustering(self, relation: BaseRelation) -> TableClustering:
+        """Return a table's sort order and properties, by SQL unless Spark redacts them."""
+        from dbt_recluster.adapter.relations.relation_config import TableClustering
+        from dbt_recluster.iceberg.sort_order import sort_order_text
+
+        rows = self._ask(f"show tblproperties {relation.render()}")
+        shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
+        if not shown.is_redacted or self.session.missing_reason:
+            return shown
+        with as_dbt_errors():
+            table = self.session.open(relation.render()).iceberg
+            return TableClustering(sort_order_text(table), table.properties)
+
+    def is_iceberg(self, relation: BaseRelation) -> bool:
+        """Return whether there is an Iceberg table of this name."""
+        return self._provider(relation) == "iceberg"
+
+    def check_is_iceberg(self, relation: BaseRelation) -> None:
+        """Refuse to cluster an existing table of another format."""
+        if (provider := self.catalogs.provider(relation.render())) not in (None, "iceberg"):
+            raise ConfigurationError(
+                f"cluster_by cannot be applied to {relation}, which is a table of {provider}: run once with "
+                "--full-refresh to make it an Iceberg table, or leave cluster_by out"
+            )
+
+    def is_in_session_catalog(self, relation: BaseRelation) -> bool:
+        """Return whether a relation is in Spark's session catalog, which has statements of its own."""
+        return self.catalogs.is_session_catalog(relation.database)
+
+    def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
+        """Return whether ``create or replace view`` would not change a view (macros/materializations/view.sql)."""
+        if relation is None or not relation.is_view:
+            return False
+        if "table_type=ICEBERG-VIEW" in (getattr(relation, "information", None) or ""):
+            return True
+        return self.session.credentials.in_process and self.shares_directories(relation)
+
+    def _provider(self, relation: BaseRelation) -> str | None:
+        try:
+            return self.catalogs.provider(relation.render())
+        except DbtRuntimeError:  # no such table, or broken metadata, which a drop does not read
+            return None
+
+    # --- files ---
+
+    def shares_directories(self, relation: BaseRelation) -> bool:
+        """Return whether Iceberg's tables and Spark's own share the directories of a relation's schema."""
+        return self.catalogs.is_iceberg_session_catalog(relation.database)
+
+    def is_own_table_of_spark(self, relation: BaseRelation) -> bool:
+        """Return whether a relation is a table of another format in Iceberg's session catalog."""
+        is_shared = relation.is_table and self.shares_directories(relation)
+        return is_shared and self._provider(relation) not in (None, "iceberg")
+
+    def check_directory(
+        self, relation: BaseRelation, existing: BaseRelation | None, is_seed: bool, config: Any
+    ) -> None:
+        """Refuse a table of Spark's own where files of another table would be in its way."""
+        root = config.get("location_root")
+        information = getattr(existing, "information", None) or ""
+        if "Type: MANAGED" in information or not self.shares_directories(relation):
+            return
+        if root is None and (directory := self._lake_directory(relation)):
+            self._check_neighbours(relation, directory)
+            return
+        place = f"{root.rstrip('/')}/{relation.identifier}" if root else self._location(relation)
+        from dbt_recluster.iceberg.catalog_files import without_scheme
+
+        if not _is_in(without_scheme(place), information):
+            return
+        remedies = ["drop it and move them away", "change location_root" if root else "change the alias"]
+        if root and not is_seed:
+            overwrites = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
+            if str(self._ask(f"set {overwrites}")[0][1]).lower() == "true":
+                return
+            remedies.append(f"set {overwrites} to true and have them overwritten")
+        raise ConfigurationError(
+            f"{relation} cannot be replaced by a table of {config.get('file_format')}: the files of the present one "
+            f"stay in {place} when it is dropped, and Spark makes no table among them. You may "
+            f"{', or '.join(remedies)}"
+        )
+
+    def clear_directory(self, relation: BaseRelation) -> None:
+        """Move the files of a dropped table out of the way of a table of Spark's own, in an embedded lake."""
+        if not self.shares_directories(relation) or not (directory := self._lake_directory(relation)):
+            return
+        if moved := embedded.set_aside(directory):
+            logger.warning(
+                f"{relation}: there were files in its directory that no table of the lake has. They are in {moved} "
+                "now, for you to delete"
+            )
+
+    def _location(self, relation: BaseRelation) -> str:
+        """Return where Spark puts the files of a table of its own."""
+        described = dict(row[:2] for row in self._ask(f"describe schema {relation.without_identifier()}"))
+        return f"{unquote(described['Location'])}/{str(relation.identifier).lower()}"
+
+    def _lake_directory(self, relation: BaseRelation) -> Path | None:
+        """Return the same in an embedded lake; None for another lake."""
+        if self.session.credentials.method != ConnectionMethod.EMBEDDED:
+            return None
+        scheme, _, path = self._location(relation).partition(":")
+        return Path(path) if scheme == "file" else None
+
+    def _check_neighbours(self, relation: BaseRelation, directory: Path) -> None:
+        """Refuse to move files of another table, renamed or registered twice."""
+        if not embedded.holds_files(directory):
+            return
+        for schema in self.catalogs.schemas(relation.database):
+            for row in self._ask(f"show table extended in {quoted(relation.database, schema)} like '*'"):
+                is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
+                if row[0] and not is_this and _is_in(str(directory), str(row[3])):
+                    raise ConfigurationError(
+                        f"{relation} cannot be made: {row[0]}.{row[1]} has its files in {directory}, where Spark would "
+                        "put those of the new table. Give the model another alias"
+                    )
+
+
+def _is_in(directory: str, information: str) -> bool:
+    """Return whether a table with this description has its files, or its metadata, in a directory."""
+    return f"{directory}/" in information or f"{directory}\n" in information
