@@ -43,6 +43,7 @@ from dbt_recluster.key.columns import Columns, quote_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 # Properties to set, or to remove if they are None.
 Changes = Mapping[str, str | None]
@@ -238,13 +239,12 @@ class IcebergTable:
         with self._as_unsupported():
             schema = self.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
         fields = StructType.fromJson(json.loads(schema.json())).fields
-        types = {field.name: field.dataType.simpleString() for field in fields}
-        columns = Columns.parse(types, case_sensitive=self.case_sensitive)
-        of_iceberg = {path: kind for path, kind, _ in self.primitive_fields()}
-        with_uuid = {
-            path: "uuid" if of_iceberg.get(path) == "uuid" else kind for path, kind in columns.types.items()
+        # The text of a struct's type, unlike the type, does not quote names such as `a,b`.
+        types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
+        types |= {
+            path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
         }
-        return replace(columns, types=with_uuid)
+        return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
 
     @property
     def case_sensitive(self) -> bool:
@@ -364,6 +364,18 @@ class Transaction:
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not committed."""
         SparkModule.of(self.table.spark).clean_up(self.java)
+
+
+def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
+    """Yield the path and type of a column and of its struct fields (see :class:`Columns`)."""
+    from pyspark.sql.types import StructType
+
+    if "." in name:
+        return
+    yield name, kind.simpleString()
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from ((f"{name}.{path}", inner) for path, inner in _paths(field.name, field.dataType))
 
 
 def leaf_fields(
