@@ -86,6 +86,9 @@ cluster: $(READY) ## On a cluster of two workers, one of which is lost in the mi
 memory: $(READY) ## A block set of four times the heap
 	@$(RUN)/python benchmarks/larger_than_memory.py --json benchmarks/results/larger_than_memory.json
 
+bench: ## List the benchmarks, each with its first line
+	@cd benchmarks && awk 'FNR == 1 && /^"""/ {sub(/^"""/, ""); sub(/"""$$/, ""); printf "  %-24s %s\n", FILENAME, $$0}' *.py
+
 merge: $(READY) ## The merge beside Iceberg's own rewrites of the same files
 	@$(RUN)/python benchmarks/merge.py
 
@@ -103,4 +106,4 @@ $(CLASSES): $(READY)
 	@echo "writing Spark's classes into $@, for the processes that the tests start"
 	@$(RUN)/python tests/support/class_archive.py $@
 
-.PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory bench merge clean

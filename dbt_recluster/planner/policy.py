@@ -60,7 +60,7 @@ class Policy:
         block_bytes: Bytes in a full block, at least 1, or None if unknown. It only decides which blocks are
             small, and how full blocks are.
         deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
-            fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
+            fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite.
         tolerance: The average depth may be this many times the threshold, at least 1 (`CURVE_TOLERANCE`).
     """
 
