@@ -63,7 +63,7 @@ def combined_ranks(columns: Sequence[Codes]) -> Codes:
 
 
 def numbers_within(size: IntArray) -> IntArray:
-    """Numbers from 0 to below each size, one range after another."""
+    """Concatenated ranges 0, 1, ..., size - 1, one for each size."""
     return np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
 
 
@@ -176,7 +176,7 @@ class Intervals:
         return self.total_between(np.append(0, np.cumsum(values)))
 
     def total_between(self, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The same, given the sum of the values before each place, (size + 1,)."""
+        """Sum over each block's places, given prefix sums, (size + 1,)."""
         total = before[self.end]
         total -= before[self.begin]
         return total

@@ -35,7 +35,7 @@ _LEAST_RUN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class FullBlock:
-    """What a full block holds."""
+    """Capacity of a full block."""
 
     rows: int  # at least 1
     bytes: int | None = None  # at least 1; if unknown, rows alone count

@@ -95,7 +95,7 @@ class BoxSets:
         return not is_worked_out or self._gain(member) >= 0
 
     def _gain(self, member: IntArray) -> float:
-        """What merging a set of one group saves beyond its price; below 0 if it is not to be merged."""
+        """Savings of merging a set of one group, less their price; below 0 if the merge does not pay."""
         layout, limits = self._layout, self.policy.set_limits
         size = int(self._blocks.bytes_or_0[member].sum())
         is_too_large = size > (limits.bytes or size) or len(member) > (limits.blocks or len(member))
@@ -110,19 +110,19 @@ class BoxSets:
         return saving - self._price(group, points.rows.sum() / block_rows, cost)
 
     def _costs(self, member: IntArray, block_rows: float) -> FloatArray:
-        """What each of some blocks costs, float64 (k,); a larger one than a full block costs as much as several."""
+        """Cost of each block, float64 (k,); a block larger than a full one costs as much as several."""
         layout = self._layout
         costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
         return costs * np.maximum(self._rows[member] / block_rows, 1)
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
-        """What merging so many full blocks, which cost so much now, has to save."""
+        """Least savings that justify a merge into so many full ``blocks``, of this cost now."""
         threshold = self.policy.thresholds(np.array([self._blocks_of[group]]))[0]
         of_copies = threshold ** (1 / self._layout.lower.shape[1]) - 1
         return float(max(of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost))
 
     def _points(self, member: IntArray) -> Points:
-        """What stands for the rows of a set: samples of its loads, and points that lie evenly in all other boxes."""
+        """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""
         layout, load = self._layout, self._layout.load[member]
         parts, known = [], np.zeros(len(member), np.bool_)
         for number in np.unique(load).tolist():

@@ -49,7 +49,7 @@ class Candidates:
 
     @classmethod
     def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
-        """Find the blocks that a plan may rewrite.
+        """Select the blocks that a plan may rewrite.
 
         Fixed blocks and levels from ``max_level`` up are excluded. So are blocks that no merge narrows or makes fuller:
         constant blocks, those whose bounds a merge did not narrow, and those with an unknown upper bound after a merge;
@@ -202,7 +202,7 @@ def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
 
 
 def _values(values: IntArray | None, position: IntArray, default: int) -> IntArray:
-    """Values at these positions, or the default, which takes no memory, if they are unknown."""
+    """Values at these positions, or the default if unknown, as a view that takes no memory."""
     if values is None:
         return np.broadcast_to(narrow(np.array([default])), len(position))
     return narrow(values[position])
@@ -278,7 +278,7 @@ class BlockSets:
 
 
 class WorstDepth(NamedTuple):
-    """The depth that decides whether anything is to be done, in the partition that exceeds its limit the most."""
+    """The depth that decides whether to merge: that of the partition furthest above its limit."""
 
     depth: float = 0.0  # its reducible depth, the mean over its candidates; 0 without candidates
     limit: float = 1.0  # the greatest depth allowed
@@ -296,7 +296,7 @@ Selected: TypeAlias = tuple[BlockSets, WorstDepth]
 
 
 def average_depths(depth: IntArray, part: IntArray, parts: int) -> FloatArray:
-    """Mean depth of the blocks in each part, to 4 decimals, or 0 without blocks: float64 (parts,)."""
+    """Mean depth of the blocks in each part, rounded to 4 decimals, 0 without blocks: float64 (parts,)."""
     mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
     return np.round(mean, 4)
 
@@ -307,7 +307,7 @@ def no_sets() -> BlockSets:
 
 
 class SetLimits(NamedTuple):
-    """The most that one block set may have, or None for no limit."""
+    """Limits of one block set; None for no limit."""
 
     bytes: int | None = None
     blocks: int | None = None
@@ -350,7 +350,7 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 
 def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BoolArray:
-    """Take sets in order while they fit into the budget: bool (sets,). A set that does not fit is skipped."""
+    """Select sets in order as far as the budget allows, skipping those that do not fit: bool (sets,)."""
     size = sets.total(candidates.bytes)
     if max_bytes is None or int(size.sum()) <= max_bytes:
         return np.ones(len(sets), np.bool_)

@@ -125,7 +125,7 @@ def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray
 
 
 def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> BoolArray:
-    """The blocks that meet what a read asks for in every column: bool (n,)."""
+    """Blocks whose box intersects the read in every column: bool (n,)."""
     opened: BoolArray = np.logical_and.reduce(
         [
             (low <= greatest[read]) & (high >= least[read])
@@ -136,13 +136,13 @@ def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> Boo
 
 
 def _mean_opened(blocks: Sequence[Ranges], asked: Sequence[Ranges]) -> float:
-    """Mean number of blocks that reads open."""
+    """Mean number of blocks opened by a read."""
     reads = len(asked[0][0])
     return rounded(sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads)
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
-    """Count the blocks that reads open, each of which asks for a range of every column.
+    """Count the blocks opened by reads that each have a range in every column.
 
     A read wastes the blocks beyond those that it would open in a table of as many blocks, sorted at once. That table is
     estimated from the boxes of the blocks.

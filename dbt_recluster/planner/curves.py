@@ -107,7 +107,7 @@ class Boxes:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What the planner knows of n blocks under a curve besides their intervals."""
+    """Boxes and runs of n blocks under a curve, beside their intervals."""
 
     lower: IntArray  # ranks of their boxes, int64 (n, columns)
     upper: IntArray  # likewise

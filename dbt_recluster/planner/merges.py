@@ -72,7 +72,7 @@ class BlockSet:
 
 @dataclass(frozen=True)
 class Plan:
-    """The block sets to merge now; none if nothing is to be done.
+    """The block sets to merge now, if any.
 
     Attributes:
         block_sets: Best first. No block is in two of them, so they may be merged at the same time.
@@ -151,7 +151,7 @@ class Gain:
 
     @classmethod
     def of(cls, blocks: Blocks, sets: BlockSets) -> Gain:
-        """Weigh sets of blocks."""
+        """Compute the gain of each set."""
         cells = blocks.cells
         members = cells.take(sets.member)
         segments = Segments.of(members.begin, members.end, sets.set_of_member)
@@ -377,7 +377,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
 
 
 def _figures_after(left: Blocks, written: WrittenBlocks, plan: Plan, first_run: int) -> dict[str, Any]:
-    """The known arrays, but bounds, of the blocks in no set and then of those that the sets write."""
+    """All known arrays except bounds, of the remaining blocks followed by the written ones."""
     count = np.bincount(written.block_set, minlength=len(plan.block_sets))
     of_sets = {
         name: np.array([getattr(block_set, name) for block_set in plan.block_sets])

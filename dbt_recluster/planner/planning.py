@@ -111,7 +111,7 @@ class _Planner:
     policy: Policy
 
     def within(self, budget: int | None) -> _Planner:
-        """The same with another limit on bytes, and none on those of a set."""
+        """The same planner with another budget and no limit on the bytes of a set."""
         return replace(self, policy=replace(self.policy, max_bytes=budget, max_merge_bytes=None))
 
     def select(self) -> _Selection:
@@ -211,7 +211,7 @@ class _Planner:
         return self.policy.full_block.count(rows_left, sets.total(bytes_left))
 
     def reason(self, selection: _Selection) -> str:
-        """Describe the selected sets, or say why there are none."""
+        """Return the reason for the selected sets, or for selecting none."""
         blocks, policy = self.eligible.blocks, self.policy
         depth, limit, by_reads = selection.worst
         levels = (
@@ -240,7 +240,7 @@ class _Planner:
         return ", and ".join([reason, *self._left()])
 
     def _left(self) -> list[str]:
-        """Say why blocks are no candidates; that they hold single keys, only if there are no candidates at all."""
+        """Return why blocks are no candidates; single keys count only if there are no candidates at all."""
         blocks, most = self.eligible.blocks, self.policy.max_level
         at_most = ~blocks.fixed & (blocks.level >= most)
         unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
@@ -268,7 +268,7 @@ class _Planner:
         return f"{blocks} make {written} {'larger' if is_lower_tier else 'full'} {ones}"
 
     def block_sets(self, selection: _Selection) -> tuple[BlockSet, ...]:
-        """Describe the sets that are selected."""
+        """Return the selected sets as `BlockSet` records."""
         eligible, sets = self.eligible, selection.sets
         if len(sets) == 0:
             return ()

@@ -77,13 +77,13 @@ class Policy:
 
     @property
     def set_limits(self) -> SetLimits:
-        """The most that one block set may have."""
+        """Limits of one block set."""
         limits = (limit for limit in (self.max_bytes, self.max_merge_bytes) if limit is not None)
         return SetLimits(min(limits, default=None), self.max_merge_blocks)
 
     @property
     def full_block(self) -> FullBlock:
-        """What a full block holds."""
+        """Capacity of a full block."""
         return FullBlock(self.block_rows, self.block_bytes)
 
     def candidates(self, blocks: Blocks) -> Candidates:
@@ -124,7 +124,7 @@ def _is_finite(value: object) -> bool:
 
 
 def relative_rewriting(loaded: float, rewritten: float, threshold: float, columns: int = 0) -> float:
-    """Return how much a table rewrites, relative to what was measured.
+    """Return a table's rewriting relative to the measured workloads.
 
     Args:
         loaded: Bytes loaded in some time.

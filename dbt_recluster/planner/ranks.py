@@ -88,7 +88,7 @@ def _rank_values(columns: list[Keys]) -> Codes:
 
 
 def _arrow_array(keys: Keys) -> pa.Array:
-    """Keys as an Arrow array: text as its bytes, and timestamps without a zone."""
+    """Convert keys to an Arrow array, with text as bytes and timestamps without a zone."""
     array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys, from_pandas=False)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if isinstance(array, pa.DictionaryArray):
@@ -99,7 +99,7 @@ def _arrow_array(keys: Keys) -> pa.Array:
 
 
 def _rank_objects(columns: list[Keys]) -> Codes:
-    """The same as Python compares them. NaN equals nothing, itself included, and ranks above all values."""
+    """Rank keys by Python's comparison, for types that Arrow cannot sort; NaN ranks above all values."""
     try:
         arrays = [keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys for keys in columns]
         values = [key for keys in arrays for key in (keys.tolist() if hasattr(keys, "tolist") else keys)]

@@ -206,7 +206,7 @@ class Prices:
 
     @classmethod
     def even(cls, units: Intervals) -> Prices:
-        """Make an axis whose steps are the units that n blocks cover, at 1 each."""
+        """Return an axis of the units that n blocks cover, each of price 1."""
         return cls(units, None, units.begin, units.end)
 
     @classmethod

@@ -17,7 +17,7 @@ from dbt_recluster.planner.strategies.published import peaks, width
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to select block sets.
+    """A strategy for selecting block sets.
 
     Attributes:
         select: Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,),
