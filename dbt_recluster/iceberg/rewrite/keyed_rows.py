@@ -109,11 +109,8 @@ class KeyedRows:
             cuts: The cuts of each file group.
             group_of: For each Spark partition of the rows, the position of its group in ``cuts``.
         """
-        # Spark pushes no filter below this nondeterministic column. Below the steps, it would inline each into the
-        # next twice.
-        partition, group = f"{self.prefix}_partition", f"{self.prefix}_group"
-        number = f"get({_integers(group_of)}, {partition}) as {group}"
-        rows = self._with(f"spark_partition_id() as {partition}", number)
+        group = f"{self.prefix}_group"
+        rows = self._with(f"get({_integers(group_of)}, spark_partition_id()) as {group}")
         trees = [tree for tree in cuts if isinstance(tree, BoxTree)]
         if not trees:
             return rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group)
@@ -130,8 +127,11 @@ class KeyedRows:
 
     def read_by(self, blocks: Sequence[int]) -> KeyedRows:
         """Keep the rows of block ``blocks[i]`` in Spark partition i."""
-        own = f"get({_integers(blocks)}, {self.prefix}_partition)"
-        return replace(self, frame=self.frame.where(f"{self.block} = {own}"))
+        # Spark moves no filter below a nondeterministic column. Below the steps of a search, it would inline each step
+        # into the next up to four times: 4**height expressions.
+        own = f"{self.prefix}_own"
+        rows = self._with(f"get({_integers(blocks)}, spark_partition_id()) as {own}")
+        return replace(self, frame=rows.frame.where(f"{self.block} = {own}"))
 
     def shuffled(self, blocks: int) -> KeyedRows:
         """Make each of ``blocks`` blocks a Spark partition."""
