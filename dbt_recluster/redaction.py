@@ -1,60 +1,154 @@
-"""Hides secrets. The rule: the value of a setting is secret unless its name is listed here, or its form is harmless."""
+"""Text without secrets. The rule: the value of a setting is hidden unless its name or its form is known to be harmless.
+
+Whatever prints, logs or records text, or starts a process, goes through this module.
+"""
+
+from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 HIDDEN = "*****"
-_SECRET = r"""[\w.-]{0,99}(?:secret|passw|passphrase|pwd|token|credential|authorization|(?:access|account|api|client
-    |encryption|private|shared|sse|storage)[._-]?key)[\w.-]{0,99}"""
-# A harmless setting: by its value (an address has no user and no parameters), as a number, or by its name.
-_HARMLESS = rf"""(?ixs)[^=]*=(?:|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*
-    |(?:,?(?:[a-z][\w+.-]*:)+//[\w.:\[\]-]*(?:/[\w./%+~-]*)?)+) | (?!{_SECRET}=|[^=]*pass=)[^=]*=[\d.]+[a-z]{{0,2}}
-    |(?:[eintvx]?|it|verbose|spark\.sql\.catalog\.\w+|(?:[^=]*[._-]|(?-i:[^=]*[a-z](?=[A-Z]))|)(?:catalog|class|cluster|cores
-    |database|dir|driver|endpoint|extensions|files?|format|host|impl|implementation|jars|keytab|level|master|memory|method
-    |mode|name|namespace|packages|path|policy|port|principal|queue|region|schema|scope|type|user(name)?|version|warehouse))=.*"""
+# Shorter texts occur everywhere, and a log without them could not be read.
+_SHORTEST = 4
+# Settings of Spark, then keys of a profile, options of commands, and last words of other names.
+_HARMLESS = re.compile(
+    r"""spark\.(?:app|driver|dynamicAllocation|eventLog|executor|files|jars|kubernetes|local|log|master|memory|pyspark
+    |python|scheduler|serializer|shuffle|speculation|sql(?!\.catalog\.)|storage|submit|task|ui|yarn
+    )(?:\.(?!repositories|\w+Env\.).*)? | spark\.sql\.catalog\.\w+(?:\.(?:cache|table-default|table-override).*)?
+    | (?:.*[._-])?(?:auth|catalog|class|cluster|codec|cores|database|driver|endpoint|files|format|host|impl|jars|keytab
+    |level|master|memory|method|mode|name|namespace|organization|packages|path|port|principal|queue|region|schema|scheme
+    |scope|threads|type|user|username|version|warehouse) | [eintvx] | it | verbose""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SECRET = (
+    r"(?:secret|passw|passphrase|pwd|token|credential|authorization|"
+    r"(?:access|account|api|client|encryption|private|shared|sse|storage)[._-]?key)"
+)
+_SECRET_NAME = re.compile(
+    rf"{_SECRET}|cookie|private|(?:^|[._-])(?:key|pass|sas|sig)s?(?:$|[._-])|(?-i:[a-z](?:Key|Pass)$)", re.I
+)
+# Harmless under any name: switches, classes, and addresses without users or parameters.
+_ADDRESS = r"(?:[a-z][\w+.-]*:)+//[\w.:\[\]-]*(?:/[\w./%+~-]*)?"
+_SWITCH = re.compile(r"|true|false|none|null", re.I)
+_CONSTANT = re.compile(
+    rf"|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*|{_ADDRESS}(?:,{_ADDRESS})*", re.I
+)
+# Harmless under a name that does not sound secret: numbers, sizes, durations and paths.
+_NUMBER_OR_PATH = re.compile(r"[\d.]+ ?[a-z]{0,7}|local(?:\[[\w*,]+\])?|[~.]{0,2}/[\w./ -]*", re.I)
+
 _VALUE = r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|\{([^}]*)\}|(?!(?:Bearer|Basic)\s)([^\s"'&;]+))"""
-# The group is the secret; repetitions are bounded, or long texts would take minutes.
-_IN_TEXT = rf"""(?ix)\b(?:Bearer|Basic)\s+([^\s"'&;,]{{4,}}) | ://[^\s/:@?\#]{{0,99}}:(\S{{1,999}})@
-    | https?://([^\s/:@]{{4,999}})@ | (?<!\S)-[a-z]\s+[\w.@-]{{1,99}}:(\S+)
-    | (?<![\w/.-])(?:\w{{1,99}}|jdbc:oracle:\w{{1,20}}:\w{{0,99}})/([^\s/@]{{1,999}})@(?://)?[\w.-]{{1,99}}(?::\d|[:/]\w)
-    | (?<![\w.-])(?:{_SECRET}|pass|sas|sig)["']?\s*[=:]\s*{_VALUE} | (?<!\S)--?{_SECRET}\s+{_VALUE}"""
-hidden: list[str] = []  # longest first
+_WORDS = r"[\w.-]{0,99}"
+# Where secrets stand in text; the groups are the secrets. Repetitions are limited, or long texts would take minutes.
+_IN_TEXT = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:Bearer|Basic)\s+([^\s\"'&;,]{4,})",
+        r"://[^\s/:@?#]{0,99}:(\S{1,999})@",  # //user:SECRET@host, up to the last @: it may be part of the secret
+        r"https?://([^\s/:@]{4,999})@",
+        r"(?<![\w/.-])(?:\w{1,99}|jdbc:oracle:\w{1,20}:\w{0,99})/([^\s/@]{1,999})@(?://)?[\w.-]{1,99}(?::\d|[:/]\w)",
+        rf"(?<![\w.-])(?:{_WORDS}{_SECRET}{_WORDS}|pass|sas|sig)[\"']?\s*[=:]\s*{_VALUE}",
+        rf"(?<!\S)--?{_WORDS}{_SECRET}{_WORDS}\s+{_VALUE}",
+        r"(?<!\S)-[a-z]\s+[\w.@-]{1,99}:(\S+)",  # -u user:SECRET
+    )
+)
+
+_hidden: frozenset[str] = frozenset()
+
+
+def is_harmless(name: str, value: str) -> bool:
+    """Whether the value of a setting, an option or a key of a profile may be shown."""
+    if _CONSTANT.fullmatch(value) or _SECRET_NAME.search(name):
+        return _CONSTANT.fullmatch(value) is not None
+    return bool(_HARMLESS.fullmatch(name) or _NUMBER_OR_PATH.fullmatch(value))
 
 
 def secrets_in(settings: Mapping[str, object]) -> list[str]:
-    """Return the secret values of settings, and the secret parts of harmless ones."""
-    secrets = []
-    for name, value in settings.items():
-        secrets += [found[found.lastindex or 0] for found in re.finditer(_IN_TEXT, str(value))]
-        if not re.fullmatch(_HARMLESS, f"{name}={value}"):
-            secrets += filter(None, (str(value), str(value).partition(":")[2]))
-    return secrets
+    """Return what is secret in the values of settings: whole values, and parts that may be shown alone."""
+    secrets: list[str] = []
+    for name, text in ((name, str(value)) for name, value in settings.items()):
+        secrets += [
+            secret
+            for form in _IN_TEXT
+            for found in form.finditer(text)
+            for secret in found.groups()
+            if secret
+        ]
+        if not is_harmless(name, text):
+            secrets += [text, text.partition(":")[2]]
+    return [secret for secret in secrets if secret]
 
 
 def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
-    """Return the secrets in the words of a command; the values of ``harmless`` options may be shown."""
-    secrets = secrets_in({"path": " ".join(map(str, words))})
-    for before, word in pairwise(["", *map(str, words)]):
+    """Return what is secret in a command: values of its options, and of settings among its words.
+
+    Those of ``harmless`` options, without their dashes, may be shown.
+    """
+    texts = list(map(str, words))
+    secrets = secrets_in({"path": " ".join(texts)})  # what is secret in any text
+    for before, word in zip(["", *texts], texts, strict=False):
         name, is_pair, value = word.lstrip("-").removeprefix("conf=").partition("=")
-        option = name if word.startswith("-") else re.sub("^[^-].*|.*=.*", "", before, flags=re.S).lstrip("-")
-        if option not in harmless:
-            rest = value if is_pair else re.sub(r"^(?:--.*|-.?)", "", word)  # -pSECRET
-            secrets += secrets_in({name if is_pair else option: rest})
-    return secrets
+        option = before.lstrip("-") if before.startswith("-") and "=" not in before else ""
+        if (name if word.startswith("-") else option) in harmless:
+            continue
+        if is_pair:
+            secrets += secrets_in({name: value})
+        elif not word.startswith("-"):
+            secrets += secrets_in({option: word}) if option else []
+        elif not word.startswith("--") and not _HARMLESS.fullmatch(name):
+            secrets.append(word[2:])  # -pSECRET
+    return [secret for secret in secrets if secret]
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Have :func:`redact` hide these from now on: as they stand, in URLs and in JSON."""
+    """Have :func:`redact` and :func:`without_known_secrets` hide these from now on: as they stand, in URLs, in JSON."""
+    global _hidden
     texts = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe=""))}
-    texts |= {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for text in texts for is_ascii in (True, False)}
-    texts = {text for text in texts if not re.fullmatch(r"(?i).{,3}|true|false|none|null|[*]+", text)}
-    hidden[:] = sorted(texts.union(hidden), key=lambda text: (-len(text), text))
+    forms = {
+        form
+        for text in texts
+        for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+    }
+    _hidden |= {
+        form for form in forms if len(form) >= _SHORTEST and form != HIDDEN and not _SWITCH.fullmatch(form)
+    }
 
 
-def redact(text: str, *, guess: bool = True) -> str:
-    """Return text without hidden secrets and, unless told not to ``guess``, without whatever looks like one."""
-    text = re.sub("|".join(map(re.escape, hidden)) or "(?!)", HIDDEN, text)
-    return re.sub(_IN_TEXT, lambda m: m[0].replace(m[m.lastindex or 0], HIDDEN), text) if guess else text
+def without_known_secrets(text: str) -> str:
+    """Return any text, JSON and SQL included, without the secrets given to :func:`hide`."""
+    return _pattern(_hidden).sub(HIDDEN, text) if _hidden else text
+
+
+def redact(text: str) -> str:
+    """Return a message without known secrets, and without whatever looks like one."""
+    text = without_known_secrets(text)
+    for pattern in _IN_TEXT:
+        text = pattern.sub(_without_groups, text)
+    return text
+
+
+def java_pattern() -> str:
+    """Return a regular expression of Java for all known secrets, of letters, digits, ``|`` and backslashes only."""
+    codes = (secret.encode("utf-16-be").hex() for secret in _longest_first(_hidden))
+    return "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
+
+
+def _without_groups(match: re.Match[str]) -> str:
+    start, text = match.start(), match.group()
+    for first, last in reversed(match.regs[1:]):
+        if last > first:
+            text = text[: first - start] + HIDDEN + text[last - start :]
+    return text
+
+
+def _longest_first(secrets: Iterable[str]) -> list[str]:
+    """Sort secrets so that one that contains another is hidden as a whole."""
+    return sorted(secrets, key=lambda secret: (-len(secret), secret))
+
+
+@lru_cache(maxsize=1)
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, _longest_first(secrets))))

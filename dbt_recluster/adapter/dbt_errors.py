@@ -16,7 +16,7 @@ from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.redaction import hide, redact
+from dbt_recluster.redaction import hide, redact, without_known_secrets
 
 logger = AdapterLogger("Recluster")
 
@@ -56,7 +56,7 @@ class _Scrubber(partial[str]):
     """Hides secrets in a line of dbt's log, after the function of dbt."""
 
     def __call__(self, line: str) -> str:
-        return redact(super().__call__(line), guess=False)
+        return without_known_secrets(super().__call__(line))
 
 
 @contextmanager

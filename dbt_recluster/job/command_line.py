@@ -40,7 +40,7 @@ from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
-from dbt_recluster.redaction import redact
+from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
@@ -134,7 +134,7 @@ class _Job:
         """End early, unless all tables had their turn: a signal may arrive after that."""
         if self._code is not None:
             return self._code
-        error = redact(error, guess=False)
+        error = without_known_secrets(error)
         _note(f"{PROGRAM}: {error}")
         return self._end(code, error)
 
@@ -183,7 +183,7 @@ class _Job:
         """Return an error in one line; print its traceback with ``--debug``."""
         if self._request.debug:
             _note(redact("".join(traceback.format_exception(error))))
-        return redact(short_message(error), guess=False)
+        return without_known_secrets(short_message(error))
 
     def _targets(self) -> list[Target]:
         request = self._request

@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.session.local_spark import (
     java_version,
     spark_home,
 )
-from dbt_recluster.redaction import hidden, hide, secrets_in
+from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -257,9 +257,7 @@ def _settings_in_files(
 def _java_arguments(words: Sequence[str]) -> str:
     """Return Java's options as a file of arguments, with the pattern of secrets for log4j2.properties."""
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
-    codes = (secret.encode("utf-16-be").hex() for secret in hidden)  # never a secret in plain text
-    secrets = "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
-    return "\n".join([*quoted, f"-Drecluster.log.secrets={secrets}", ""])
+    return "\n".join([*quoted, f"-Drecluster.log.secrets={java_pattern()}", ""])
 
 
 def _write(file: Path, text: str) -> None:

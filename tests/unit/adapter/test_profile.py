@@ -13,11 +13,11 @@ from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.events.logger import LoggerConfig
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster import redaction
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.connections.recluster_session import session_settings
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect
-from dbt_recluster.redaction import hidden
 
 LAKE = {
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -29,7 +29,7 @@ LAKE = {
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment of the test's own, and nothing hidden by other tests."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
-    hidden.clear()
+    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def credentials(**profile: Any) -> ReclusterCredentials:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from dbt_recluster import redaction
 from dbt_recluster.job.command_line import main
 from dbt_recluster.job.request import parse
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.runner import OPERATIONS
-from dbt_recluster.redaction import hidden
 
 
 @pytest.fixture(autouse=True)
-def nothing_hidden() -> None:
-    hidden.clear()
+def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def test_all_options_of_recluster() -> None:
