@@ -315,7 +315,7 @@ def test_a_box_opens_the_files_around_it(spark: Any, schema: str) -> None:
     with merge_method("ranges"):
         (plan,) = Merger(table, key, BlockLimits(450, 1 << 40), curve=curve)._plan(groups)
     assert plan.ranges is not None
-    opened = [len(block_range.files) for block_range in plan.ranges]
+    opened = [len(block_range.files) for block_range in plan.ranges.values()]
     assert len(files) > 20
     assert np.mean(opened) < len(files) / 4
 
