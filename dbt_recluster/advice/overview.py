@@ -163,7 +163,8 @@ def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None
 ) -> dict[str, Any]:
     """Return the figures of a plan of the whole table, or of the last round if it left nothing to do."""
-    table.reads.follow(options.reads)
+    if options.reads is not None:  # a caller may have set what the table follows
+        table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
     options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
     policy = replace(table.policy(options.policy), max_bytes=None)
