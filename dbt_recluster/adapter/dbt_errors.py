@@ -19,6 +19,8 @@ from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.redaction import hide, redact, without_known_secrets
 
 logger = AdapterLogger("Recluster")
+# Whether this process runs the macro of an operation, which may call other macros.
+_in_operation = False
 
 
 class ConfigurationError(DbtRuntimeError):
@@ -86,14 +88,19 @@ def interrupted_operation() -> Iterator[None]:
 
     dbt prints the traceback of a ``KeyboardInterrupt``, and exits as after an error of its own.
     """
+    global _in_operation
     context = click.get_current_context(silent=True)
+    if context is None or context.info_name != "run-operation" or _in_operation:
+        yield
+        return
+    _in_operation = True
     try:
         yield
     except KeyboardInterrupt as e:
-        if context is None or context.info_name != "run-operation":
-            raise
         context.call_on_close(_exit_as_interrupted)
         raise ConfigurationError(str(e) or "interrupted") from e
+    finally:
+        _in_operation = False
 
 
 def _exit_as_interrupted() -> None:

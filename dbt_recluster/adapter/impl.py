@@ -332,7 +332,8 @@ class ReclusterAdapter(SparkAdapter):
     def execute_macro(self, macro_name: str, *arguments: Any, **named: Any) -> Any:
         """Run a macro; name the operation that a misspelt one may mean."""
         try:
-            return super().execute_macro(macro_name, *arguments, **named)
+            with interrupted_operation():
+                return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
             from dbt_recluster.operations.runner import OPERATIONS
 
@@ -342,7 +343,6 @@ class ReclusterAdapter(SparkAdapter):
             raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
     @available.parse_none
-    @interrupted_operation()
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
         """Run an operation and print its answers; it fails if the operation failed for any table.
