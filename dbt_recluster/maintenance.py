@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, recluster_table
 from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
+from dbt_recluster.advice.overview import information_of
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import information, values
@@ -45,7 +46,6 @@ from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.interruption import Interruptible
-from dbt_recluster.operations.inspection import information_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,24 +101,29 @@ class ReclusteringOptions(PlanningOptions, total=False):
     reads: str | Sequence[str | Mapping[str, Any]] | None
 
 
-def _with_options(function: Callable[P, T]) -> Callable[P, T]:
+def _with_options(options: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Name each option in the signature of a function, for ``help``, and refuse others before anything is read."""
-    given = inspect.signature(function)
-    *parameters, options = given.parameters.values()
-    kind = globals()[options.annotation.removeprefix("Unpack[").rstrip("]")]
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__)
-        for name, hint in kind.__annotations__.items()
-    ]
-    signature = given.replace(parameters=parameters)
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        signature.bind(*args, **kwargs)
-        return function(*args, **kwargs)
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        given = inspect.signature(function)
+        *parameters, _ = given.parameters.values()
+        parameters += [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__
+            )
+            for name, hint in options.__annotations__.items()
+        ]
+        signature = given.replace(parameters=parameters)
 
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            signature.bind(*args, **kwargs)
+            return function(*args, **kwargs)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 @contextmanager
@@ -135,7 +140,7 @@ def _opened(
         yield table if branch is None else table.on_branch(values.parse_branch("branch", branch))
 
 
-@_with_options
+@_with_options(ReclusteringOptions)
 def recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -230,7 +235,7 @@ def clustering_history(
         return table_history(opened, since)
 
 
-@_with_options
+@_with_options(PlanningOptions)
 def estimate_clustering_cost(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -248,7 +253,7 @@ def estimate_clustering_cost(
         return CostModel.of(opened, opened.options(**options), now).estimate()
 
 
-@_with_options
+@_with_options(PlanningOptions)
 def estimate_recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -263,7 +268,7 @@ def estimate_recluster(
         return CostModel.of(opened, given).recluster(opened.predicate(given.where))
 
 
-@_with_options
+@_with_options(PlanningOptions)
 def suggest_cluster_by(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -349,7 +354,7 @@ def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | 
         return opened.resume()
 
 
-@_with_options
+@_with_options(PlanningOptions)
 def clustering_report_data(
     spark: SparkSession,
     table: str | ClusteredTable,

@@ -35,6 +35,11 @@ def moment(iso: str) -> str:
     return iso[:19].replace("T", " ")
 
 
+def shortened(text: str) -> str:
+    """Return the first 60 characters of a text, as one line."""
+    return " ".join(text.split())[:60]
+
+
 def span(low: str, high: str) -> str:
     """Return ``low to high``, or one of them if they are equal."""
     return low if low == high else f"{low} to {high}"

@@ -126,15 +126,20 @@ def bytes_per_block(spark: Any, options: argparse.Namespace) -> int:
     return int(info["total_bytes"] / info["total_rows"] * options.block_rows)
 
 
+def query_days() -> list[date]:
+    """Return the days of the one-day queries."""
+    days = random.Random(1)
+    span = (LAST_DAY - FIRST_DAY).days
+    return [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]
+
+
 def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
     """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
     from dbt_recluster.maintenance import ClusteredTable, clustering_information
 
     clustered = ClusteredTable(spark, table, "l_shipdate")
     info = clustering_information(spark, clustered)
-    days = random.Random(1)
-    span = (LAST_DAY - FIRST_DAY).days
-    queries = [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]
+    queries = query_days()
     started = time.monotonic()
     bytes_opened = [
         clustered.metadata().bytes[clustered.blocks(f"l_shipdate = date '{day}'").eligible] for day in queries

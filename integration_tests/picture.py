@@ -7,13 +7,12 @@ Iceberg's metadata has all of it, so no Spark starts. The hundred one-day querie
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 import matplotlib
-from loads import FIRST_DAY, LAST_DAY, QUERIES
+from loads import QUERIES, query_days
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table import StaticTable
 from pyiceberg.types import DateType
@@ -47,9 +46,7 @@ def after_each_load(name: str) -> Iterator[tuple[float, float]]:
     table = StaticTable.from_metadata(str(metadata))
     key = table.schema().find_field("l_shipdate").field_id
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number)
-    days = random.Random(1)
-    span = (LAST_DAY - FIRST_DAY).days
-    queries = [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]
+    queries = query_days()
     for snapshot, following in zip(snapshots, [*snapshots[1:], None], strict=True):
         if following is not None and following.summary.operation.value == "replace":
             continue

@@ -54,7 +54,7 @@ def main() -> None:
 def configs() -> str:
     """Return the page of the model configs, from their declarations."""
     from dbt_recluster.adapter import dbt_run
-    from dbt_recluster.clustering.options import OPTION_PREFIX
+    from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
     from dbt_recluster.key.cluster_key import ALLOWED
     from dbt_recluster.operations.model_options import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES

@@ -14,7 +14,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_recluster.adapter.connections.submission import RunSubmission, failure_of_build, warnings_of
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
 from dbt_recluster.adapter.operations import DbtContext
-from dbt_recluster.adapter.relations.tables import Tables
+from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
@@ -153,7 +153,7 @@ class AfterBuild:
         options = self._options
         is_last = not self._macros["flags"].EMPTY and self._is_last_batch()
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
-        self.recluster({} if is_due else None)
+        self._respond(self._recluster({}) if is_due else Answer(self._name, {}))
         if is_last and options.maintain and self._is_possible("maintained"):
             try:
                 with self._session.cancellable():
@@ -164,9 +164,12 @@ class AfterBuild:
                 if done.done:
                     logger.info(maintained(done.as_dict()))
 
-    def recluster(self, arguments: Mapping[str, Any] | None) -> None:
-        """Recluster the table, unless ``arguments`` is None, and complete dbt's response."""
-        answer = Answer(self._name, {}) if arguments is None else self._recluster(arguments)
+    def recluster(self, arguments: Mapping[str, Any]) -> None:
+        """Recluster the table and complete dbt's response."""
+        self._respond(self._recluster(arguments))
+
+    def _respond(self, answer: Answer) -> None:
+        """Complete dbt's response for the node, and log warnings."""
         notes = list(filter(None, [answer.text, note_of(answer.result), self._key_note(answer.result)]))
         main = self._macros["load_result"]("main")
         if main is not None and (answer.result is not None or notes):

@@ -14,6 +14,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.operations import reclusters
+from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
@@ -29,10 +30,9 @@ from dbt_recluster.adapter.relations.schema_changes import (
     check_column_removal,
     partition_columns,
 )
-from dbt_recluster.adapter.relations.tables import Tables
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
-from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.iceberg.predicates import check_predicate
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
@@ -221,7 +221,7 @@ class ModelBuild:
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(set_properties=lost))
-        if is_clustered or KEY_PROPERTY in before.properties:
+        if is_clustered or CLUSTER_BY in before.properties:
             self._cluster(this, after)
         else:
             self._alter(this, restored_order(before, after))
@@ -245,7 +245,7 @@ class ModelBuild:
 
     def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
         """Set a table's clustering to that of the options; remember the key that it replaces."""
-        before = actual.properties.get(KEY_PROPERTY)
+        before = actual.properties.get(CLUSTER_BY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
         self.drop_lost_metrics(relation, actual)

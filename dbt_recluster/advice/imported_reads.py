@@ -28,7 +28,7 @@ from dbt_recluster.clustering.table_reads import (
 )
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.event_log_files import EventLogFiles
+from dbt_recluster.iceberg.event_log_files import EventLogFiles, file_name
 from dbt_recluster.iceberg.predicates import (
     ColumnRanges,
     alternatives_of,
@@ -191,12 +191,12 @@ class EventLogs:
                     yield from self._scans_of(at, plan)
             if malformed:
                 lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
-                self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
+                self.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
             if unknown != self.unknown:
                 times = f"{self.unknown - unknown:,} times"
                 self.faults.append(
-                    f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
-                    "spark.sql.ui.explainMode formatted, the default"
+                    f"{file_name(path)}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, "
+                    "with spark.sql.ui.explainMode formatted, the default"
                 )
 
     def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,12 +12,13 @@ from dbt_recluster.advice.cost_model import CostModel, recorded_depth, with_dept
 from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
+from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.rounds import plan_round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number
-from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
+from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 
 # The worst first.
@@ -134,6 +135,22 @@ def table_overview(
     if table.suspension is not None:
         measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
     return Overview(table.name, **measured)
+
+
+def information_of(
+    table: ClusteredTable, options: Callable[[], ReclusterOptions], where: str | None, block_rows: int | None
+) -> dict[str, Any]:
+    """Return the verdict on a table by some options, and its clustering metrics.
+
+    Returns:
+        verdict, threshold, reason: Those of ``clustering_overview``; ``failing`` if an option is wrong.
+    """
+    try:
+        overview = table_overview(table, options())
+    except OptionError as e:  # a wrong option prevents reclustering, not measuring
+        overview = Overview(table.name, "failing", str(e))
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "threshold", "reason")}
+    return {**facts, **table_information(table, where, block_rows)}
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

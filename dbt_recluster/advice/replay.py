@@ -119,15 +119,15 @@ class Week:
             unmerged[removed] = False
         return self._blocks.take(unmerged)
 
-    def bytes_read(self, key: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
+    def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
         """Return the bytes that at most ``rounds`` read after each change, following ``most`` at the start.
 
-        ``key`` is the table under the tried key, and ``items`` its positions in the whole key, None for all.
+        ``table`` is under the tried key, and ``items`` its positions in the whole key, None for all.
         """
         added = self._blocks if items is None else self._blocks.items(items)
-        level, run = levels_and_runs(key.iceberg, added.take(self._starting), key.key)
+        level, run = levels_and_runs(table.iceberg, added.take(self._starting), table.key)
         places, levels = [self._starting], [level]
-        # The planner never merges a block above the greatest level: there, blocks wait until they arrive at level 0.
+        # The planner merges no block above the greatest level. Those of later commits stay there until their commit.
         waiting = [self._policy.max_level + 1 + number for number in range(len(self.replayed))]
         for entry, at in zip(self.replayed, waiting, strict=True):
             places.append(np.flatnonzero(np.isin(added.added_by, entry.snapshot_ids)))
@@ -135,7 +135,7 @@ class Week:
         # The position of each block in `_blocks`.
         origin = np.concatenate(places)
         run = np.pad(run, (0, len(origin) - len(run)))
-        blocks = key.planner_blocks(added.take(origin), np.concatenate(levels), run)
+        blocks = table.planner_blocks(added.take(origin), np.concatenate(levels), run)
         blocks, origin, _ = self._recluster(blocks, origin, most)
         read = 0
         for entry, at in zip(self.replayed, waiting, strict=True):

@@ -20,6 +20,7 @@ from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.text import shortened
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -188,8 +189,9 @@ def _given(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a query without a name, or the predicate itself."""
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
-        beginning = " ".join(query.split())[:60]
-        raise PredicateError(f"{beginning!r} restricts no column of {table.name}, so no key can help it")
+        raise PredicateError(
+            f"{shortened(query)!r} restricts no column of {table.name}, so no key can help it"
+        )
     return predicate
 
 
@@ -238,9 +240,9 @@ def _dissent(
         if best in curves and best.opened[place] <= best.blocks / 2:
             continue
         if best.opened[place] > 2 * max(1, own.opened[place]):
-            short = " ".join(name.split())[:60]
             lines.append(
-                f"{short} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by {own.name}"
+                f"{shortened(name)} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by "
+                f"{own.name}"
             )
     return tuple(lines)
 

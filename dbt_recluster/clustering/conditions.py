@@ -121,9 +121,8 @@ class Changes:
     commits: int = 0  # commits of other writers that changed rows
     snapshot: int | None = None  # the last snapshot counted, or None
     total: int = 0  # the table's rows in it
-    since: int = (
-        0  # time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown
-    )
+    # Time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown.
+    since: int = 0
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
-from dbt_recluster.iceberg.table_properties import CURVE_PREFIX
+from dbt_recluster.iceberg.table_properties import CURVE_PREFIX, curve_property
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.curve import BITS, Curve
 from dbt_recluster.key.transforms import EXACT
@@ -86,7 +86,7 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
                     "alone"
                 )
     return {
-        _name(field): _encoded(field, boundaries, ids[field.column])
+        curve_property(field.column): _encoded(field, boundaries, ids[field.column])
         for field, boundaries in zip(key.on_curve, curve.boundaries, strict=True)
     }
 
@@ -100,17 +100,17 @@ def recorded_curve(
     """
     boundaries = []
     for field in key.on_curve:
-        texts = [properties.get(_name(field))] if ids is None else curve_properties(properties).values()
+        texts = (
+            [properties.get(curve_property(field.column))]
+            if ids is None
+            else curve_properties(properties).values()
+        )
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
         own = (CURVE_PREFIX.load(text, read) for text in texts)
         if (ends := next((known for known in own if known is not None), None)) is None:
             return None
         boundaries.append(ends)
     return Curve(tuple(boundaries)) if boundaries else None
-
-
-def _name(field: KeyField) -> str:
-    return f"{CURVE_PREFIX}{field.column}"
 
 
 def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:

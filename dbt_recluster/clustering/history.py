@@ -308,7 +308,7 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         f"{rewrite.snapshot.at:%Y-%m-%d %H:%M} UTC. "
         "Leave this table out of rewrite_data_files and of OPTIMIZE (Trino, Athena, Dremio), or switch off its "
         "compaction by S3 Tables, AWS Glue, R2 or Amoro "
-        '(self-optimizing.enabled=false): "Who else writes to the table" in the documentation has the commands'
+        '(self-optimizing.enabled=false): "Other writers and readers" in the documentation has the commands'
         for rewrite in rewrites
     ]
 

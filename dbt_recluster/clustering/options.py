@@ -10,14 +10,10 @@ from dbt_recluster.clustering import values
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, When
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
 from dbt_recluster.planner import Policy
 
 TRIGGERS = ("run", "manual")
-
-# Distinguishes a model's sort order, which goes with its `cluster_by`, from one set by hand.
-KEY_PROPERTY = table_properties.CLUSTER_BY
-OPTION_PREFIX = table_properties.OPTION_PREFIX
 
 # Takes the name that an error mentions, and a value other than None.
 Parser = Callable[[str, Any], Any]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
-from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
@@ -33,6 +33,7 @@ from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.box_tree import Points
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
@@ -79,7 +80,7 @@ class SnapshotBlocks:
         metadata: All blocks.
         eligible: Positions in ``metadata`` of the planned blocks that the predicate admits.
         blocks: The eligible blocks for the planner, in this order.
-        planned: The same, followed by the other blocks, fixed, which are not merged, nor their keys made deeper.
+        planned: `blocks`, then the remaining blocks as fixed: never merged, never made deeper.
         planned_metadata: The metadata of ``planned``.
     """
 
@@ -153,7 +154,7 @@ class ClusteredTable:
         key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
         if key is None:
             raise ClusterKeyError(
-                f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
+                f"{self.name} has no cluster key: neither the property {CLUSTER_BY} nor a sort order; name one with "
                 "cluster_by"
             )
         try:

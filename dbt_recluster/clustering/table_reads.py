@@ -23,6 +23,7 @@ from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ra
 from dbt_recluster.iceberg.table_properties import READS
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.planner import Reads
+from dbt_recluster.text import shortened
 
 # Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
@@ -283,8 +284,9 @@ class TableReads:
             self.left_out.append(f"reads: left out, {e}")
             return []
         if not scans:
-            beginning = " ".join(read.text.split())[:60]
-            self.left_out.append(f"reads: left out, {beginning!r} does not read {self._iceberg.name}")
+            self.left_out.append(
+                f"reads: left out, {shortened(read.text)!r} does not read {self._iceberg.name}"
+            )
         return ranges
 
     def record(

@@ -47,7 +47,7 @@ class EventLogFiles:
                 yield from self._parts(entry, since)
             except Exception:  # a directory that is not a log, or without permission
                 logger.debug("%s could not be read", entry.getPath(), exc_info=True)
-                self.faults.append(f"{entry.getPath().getName()}: could not be read")
+                self.faults.append(f"{file_name(entry.getPath())}: could not be read")
 
     def _parts(self, entry: Any, since: datetime) -> list[Any]:
         reader = self._reader.apply(self._files, entry)
@@ -78,9 +78,14 @@ class EventLogFiles:
                     yield chunk.read_bytes()
             except Exception:
                 logger.debug("%s could not be read to its end", path, exc_info=True)
-                self.faults.append(f"{path.getName()}: could not be read to its end")
+                self.faults.append(f"{file_name(path)}: could not be read to its end")
                 if chunk.exists():
                     yield chunk.read_bytes()
             finally:
                 with suppress(Exception):
                     stream.close()
+
+
+def file_name(path: Any) -> str:
+    """Return the last part of a Java path."""
+    return str(path.getName())

@@ -27,6 +27,7 @@ from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.value_types import ValueType, as_json, value_types
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
+from dbt_recluster.text import shortened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +163,7 @@ def _planned(table: IcebergTable, query: str) -> Any:
     activate(spark)
     root = jvm(spark).org.apache.spark.sql
     state = spark._jsparkSession.sessionState()
-    beginning = f"It begins {' '.join(query.split())[:60]!r}"
+    beginning = f"It begins {shortened(query)!r}"
     with raise_as(PredicateError, "a query cannot be planned", advice=beginning):
         plan = state.sqlParser().parsePlan(query)
         execution = state.executePlan(plan, root.execution.CommandExecutionMode.SKIP())

@@ -128,7 +128,10 @@ class TableChange:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
             needed |= {name: value for name, value in wanted.items() if name not in actual}
             ids, prefix = table.field_ids, table_properties.CURVE_PREFIX
-            on_curve = {f"{prefix}{item.column}": ids.get(item.column) for item in self.key.on_curve}
+            on_curve = {
+                table_properties.curve_property(item.column): ids.get(item.column)
+                for item in self.key.on_curve
+            }
             former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
             needed |= dict.fromkeys(former)
             # Boundaries follow a renamed column.
@@ -268,7 +271,7 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     names = {field_id: path for path, field_id in table.field_ids.items()}
     fields = list(key.fields)
     for place, item in enumerate(fields):
-        column_id = _column_id(properties.get(f"{table_properties.CURVE_PREFIX}{item.column}", ""))
+        column_id = _column_id(properties.get(table_properties.curve_property(item.column), ""))
         if column_id in names:
             fields[place] = replace(item, column=names[column_id])
     return replace(key, fields=tuple(fields))

@@ -134,3 +134,8 @@ DISTRIBUTION_MODE: Final[str] = _declare(
 
 CARRIED_OVER: Final = (READS, SUSPENDED)
 """The properties that a table recreated by dbt inherits: no model can set them."""
+
+
+def curve_property(column: str) -> str:
+    """Return the name of the property that holds the boundaries of a column."""
+    return f"{CURVE_PREFIX}{column}"

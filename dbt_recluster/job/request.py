@@ -241,7 +241,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 _SETTINGS: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
-# The options of every command by the title of their group: help, and what argparse is told besides.
+# The options of every command by the title of their group: help, and argparse's keywords.
 _COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
     "which tables": {
         "tables": (

@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.model_options import recorded_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
-from dbt_recluster.report.metrics import parse_metrics_file
+from dbt_recluster.report.prometheus import parse_metrics_file
 from dbt_recluster.text import did_you_mean
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel
 from dbt_recluster.advice.imported_reads import ImportedReads, import_event_logs, record_queries
-from dbt_recluster.advice.overview import VERDICTS, Overview, table_overview, totals, totals_by
+from dbt_recluster.advice.overview import (
+    VERDICTS,
+    Overview,
+    information_of,
+    table_overview,
+    totals,
+    totals_by,
+)
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
@@ -35,7 +40,7 @@ from dbt_recluster.operations.declaration import (
     key_argument,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.metrics import write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 
 OPERATIONS = OperationTable()
 _REPORT = "target/clustering_report.html"
@@ -55,22 +60,6 @@ def clustering_information(call: Call) -> dict[str, Any]:
     metric, and how many blocks have which depth. Changes nothing.
     """
     return information_of(call.table, call.options, call.arguments["where"], _block_rows(call))
-
-
-def information_of(
-    table: ClusteredTable, options: Callable[[], ReclusterOptions], where: str | None, block_rows: int | None
-) -> dict[str, Any]:
-    """Return the verdict on a table by some options, and its clustering metrics.
-
-    Returns:
-        verdict, threshold, reason: Those of ``clustering_overview``; ``failing`` if an option is wrong.
-    """
-    try:
-        overview = table_overview(table, options())
-    except OptionError as e:  # a wrong option prevents reclustering, not measuring
-        overview = Overview(table.name, "failing", str(e))
-    facts = {name: getattr(overview, name) for name in ("table", "verdict", "threshold", "reason")}
-    return {**facts, **table_information(table, where, block_rows)}
 
 
 def _block_rows(call: Call) -> int | None:

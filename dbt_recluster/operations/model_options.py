@@ -8,8 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from dbt_recluster.clustering.options import (
-    KEY_PROPERTY,
-    OPTION_PREFIX,
     RECLUSTER_OPTIONS,
     Option,
     ReclusterOptions,
@@ -19,6 +17,7 @@ from dbt_recluster.clustering.options import (
 )
 from dbt_recluster.clustering.values import parse_boolean
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY, OPTION_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.text import did_you_mean
@@ -130,11 +129,11 @@ CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration
 
 def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
     """Return the key that a model has set, or None."""
-    text = properties.get(KEY_PROPERTY)
+    text = properties.get(CLUSTER_BY)
     try:
         return None if text is None else parse_cluster_key(text)
     except ClusterKeyError as e:
-        raise ClusterKeyError(f"table property {KEY_PROPERTY}: {e}") from None
+        raise ClusterKeyError(f"table property {CLUSTER_BY}: {e}") from None
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation, OperationTable
 from dbt_recluster.operations.tables import Target
-from dbt_recluster.report.metrics import write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean
 
 OPERATIONS = OperationTable(

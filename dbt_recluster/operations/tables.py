@@ -80,16 +80,22 @@ def choose(
     return sorted(map(target_of, admitted), key=lambda target: target.relation)
 
 
-def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:
-    """Return the table of a node as a target; ``relation`` is its identifier if Spark has another than dbt."""
+def target_of(node: Node, *, required: bool = False) -> Target:
+    """Return the table of a node as a target."""
     options, error = None, None
     try:
         options = ModelOptions.of_config(node["config"])
     except ReclusterError as e:
         file = node.get("original_file_path")
         error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"
-    relation = relation or join_parts(relation_of(node))
-    return Target(relation, options, required, error, node.get("unique_id"), node.get("labels") or {})
+    return Target(
+        join_parts(relation_of(node)),
+        options,
+        required,
+        error,
+        node.get("unique_id"),
+        node.get("labels") or {},
+    )
 
 
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:

@@ -117,7 +117,7 @@ class Layout:
     load: IntArray  # the load of a block that no merge has written, int64 (n,), or 0
     thin: BoolArray  # (n,)
     chain: IntArray  # chains of runs whose boxes are disjoint, int64 (n,), 0 for blocks without a run
-    settled: BoolArray  # blocks that merges wrote in vain, (n,): they are merged with others only
+    settled: BoolArray  # settled blocks, (n,), which are merged with others only
     parts: int  # of each column
     samples: Mapping[int, Points]  # rows of loads, by their number
 
@@ -201,7 +201,7 @@ class CurveBlocks:
             run: int64 (n,), positive where known.
             added_by: Numbers of loads, int64 (n,), positive where known.
             level: int64 (n,).
-            settled: Blocks that merges wrote in vain, (n,), or None; they count as one run.
+            settled: Settled blocks, (n,), or None; they count as one run.
             samples: Rows of loads, by their number.
         """
         key, _, is_one = self._leading_keys

@@ -22,9 +22,7 @@ from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
 """
 # A command of the page, and the transcript right after it.
 STEP = re.compile(r"```\ndbt run-operation (\w+) --args (.*?)\n```\n\n```text\n(.*?)```", re.DOTALL)
-STEPS = [
-    (name, arguments, text) for name, arguments, text in STEP.findall(START) if "max_bytes" not in arguments
-]
+STEPS = STEP.findall(START)
 
 
 def shape(line: str) -> str:

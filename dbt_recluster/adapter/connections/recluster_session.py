@@ -70,21 +70,20 @@ class RemoteSession(ClusteringSession):
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
-        name = relation
-        files, snapshot_id = self._metadata_log(name)
+        files, snapshot_id = self._metadata_log(relation)
         try:
-            table = ClusteredTable(self.spark, self._name_in_session(name))
+            table = ClusteredTable(self.spark, self._name_in_session(relation))
         except NotAnIcebergTableError as e:
             raise DifferentTableError(
-                f"the session of recluster_session has no table {name}: {e}. Over the connection its metadata is "
+                f"the session of recluster_session has no table {relation}: {e}. Over the connection its metadata is "
                 f"{files[-1]}. {self._places()}"
             ) from e
         iceberg = table.iceberg
         is_same_file = without_scheme(files[-1]) == without_scheme(iceberg.metadata_file)
         if not is_same_file or snapshot_id != iceberg.snapshot_id:
-            self._check_log(name, iceberg)
+            self._check_log(relation, iceberg)
         if (opened := getattr(self._opened, "tables", None)) is not None:
-            opened.append((name, iceberg, iceberg.metadata_file))
+            opened.append((relation, iceberg, iceberg.metadata_file))
         return table
 
     @contextmanager

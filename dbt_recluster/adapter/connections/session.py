@@ -34,7 +34,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     parameters, archive = credentials.server_side_parameters, credentials.class_archive
     refuse_spark_connect(
         "add `recluster_submit` to the profile: the command that submits the job which reclusters, to a driver with a "
-        "JVM (docs/guides/connections.md, Spark Connect)"
+        "JVM (https://dbt-recluster.github.io/dbt-recluster/latest/guides/connections/#spark-connect)"
     )
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level, archive)

@@ -144,8 +144,8 @@ class Integrations(dict[str, CatalogIntegrationConfig]):
         )
         if integration is None or refusal:
             raise ConfigurationError(
-                f"{node.name}: catalog_name {name} is {refusal}. Write the catalog of Spark that the model is for as "
-                "its config `catalog`, or leave catalog_name out for this target",
+                f"{node.name}: catalog_name {name} is {refusal}. Set the model's config `catalog` to a Spark "
+                "catalog, or leave catalog_name out for this target",
                 node=node,
             )
         catalog = _spark_catalog(integration)
@@ -168,7 +168,7 @@ def _refusal(integration: CatalogIntegrationConfig) -> str | None:
     """Return why an integration is no catalog of Spark, or None if it is one."""
     kind, table_format = integration.catalog_type, integration.table_format
     if str(kind).lower() not in ("iceberg_rest", "hive_metastore"):
-        return f"an integration of type {kind}, and to Spark only iceberg_rest, hive_metastore are catalogs"
+        return f"an integration of type {kind}; only iceberg_rest and hive_metastore map to Spark catalogs"
     if (table_format or "default").lower() not in ("iceberg", "default"):
         return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
     return None

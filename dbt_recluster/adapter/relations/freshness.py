@@ -26,7 +26,7 @@ _INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
 
 @dataclass(frozen=True)
 class Freshness:
-    """Asks for the last loads of sources, by these methods of the adapter. Its own are the adapter's, too."""
+    """The freshness of sources by their tables' snapshots, for the adapter, whose methods it uses."""
 
     get_relation: Callable[..., BaseRelation | None]
     execute_macro: Callable[..., Any]

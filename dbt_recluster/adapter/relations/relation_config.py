@@ -14,18 +14,20 @@ from typing import Any
 import pyarrow as pa
 
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
-from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
 from dbt_recluster.iceberg.table_properties import (
     CARRIED_OVER,
+    CLUSTER_BY,
     CURVE_PREFIX,
     DISTRIBUTION_MODE,
     METRICS_PREFIX,
+    OPTION_PREFIX,
     REST,
     ROW_GROUP_BYTES,
+    curve_property,
 )
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, quote, quote_path
@@ -35,7 +37,7 @@ from dbt_recluster.operations.model_options import ModelOptions
 _REDACTED = "*********(redacted)"
 
 # Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
-_RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
+_RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, REST)
 _COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -143,7 +145,7 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
         return {}
     columns = len(options.columns.names) if options.columns else 0
     return {
-        KEY_PROPERTY: str(options.cluster_by),
+        CLUSTER_BY: str(options.cluster_by),
         **options.properties(),
         **clustering_properties(options.cluster_by, columns),
     }
@@ -164,14 +166,14 @@ def clustering_change(
         loaded: How the node loads the table; None for a table that is replaced.
     """
     key, configured = desired.cluster_by, dict(table_properties or {})
-    if key is None and KEY_PROPERTY not in actual.properties:
+    if key is None and CLUSTER_BY not in actual.properties:
         return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
     wanted = creation_properties(desired)
     theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
     changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
-    curve = [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve] if key else []
+    curve = [curve_property(field.column) for field in key.on_curve] if key else []
     kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
     if key is None:

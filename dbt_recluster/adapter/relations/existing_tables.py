@@ -18,15 +18,14 @@ from dbt_recluster.adapter.connections.clustering_session import ClusteringSessi
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, quoted
-from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.iceberg.table_properties import CARRIED_OVER
+from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
 
 if TYPE_CHECKING:
     from dbt_recluster.adapter.relations.relation_config import TableClustering
 
 
 class Tables:
-    """What is in the place of a relation, as the catalog says now unless its listing tells."""
+    """Format, clustering and files of the table behind a relation, by dbt's listing or else the catalog."""
 
     def __init__(self, session: ClusteringSession, catalogs: Catalogs) -> None:
         self.session = session
@@ -38,12 +37,12 @@ class Tables:
     def may_be_clustered(self, relation: BaseRelation) -> bool:
         """Return whether a relation may be an Iceberg table with a sort order or properties of ours.
 
-        The session catalog's listing tells, which saves a statement for each model without clustering.
+        The session catalog's listing has them, which saves a statement for each model without clustering.
         """
         if not getattr(relation, "is_iceberg", False):
             return False
         information = getattr(relation, "information", None)
-        names = ("sort-order", KEY_PROPERTY, *CARRIED_OVER)
+        names = ("sort-order", CLUSTER_BY, *CARRIED_OVER)
         return information is None or any(f"{name}=" in information for name in names)
 
     def clustering(self, relation: BaseRelation) -> TableClustering:
