@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.clustering.checkpoint import Rest
+from dbt_recluster.clustering.drawn_curve import BEYOND
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
@@ -133,32 +134,38 @@ class Table:
         self.loaded += rows
 
     def draw(self) -> None:
-        """Draw the boundaries of the curve from those so far and samples of the loads that no merge has written."""
-        new: dict[int, list[IntArray]] = {}
+        """Draw the boundaries of the curve from those so far and samples of loads that they do not know."""
+        unmerged: dict[int, list[IntArray]] = {}
         for block in self.blocks:
             if not block.run:
-                new.setdefault(block.added_by, []).append(block.rows)
+                unmerged.setdefault(block.added_by, []).append(block.rows)
         columns: list[list[IntArray]] = [[] for _ in self.columns]
-        weights = []
-        for load, parts in new.items():
+        weights, beyond, others = [], [], sum(len(block.rows) for block in self.blocks)
+        for load, parts in unmerged.items():
             rows, wanted = np.concatenate(parts), max(_LEAST_ROWS, _ROWS_OF_BLOCK * len(parts))
             if load not in self._samples:
                 self._samples[load] = np.random.default_rng(load).permutation(rows)[:wanted]
+            if self.recorded is not None and load <= self.recorded.newest:
+                continue
+            others -= len(rows)
             sample = self._samples[load]
             weights.append(np.full(len(sample), len(rows) / len(sample)))
             for values, column in zip(columns, self.columns, strict=True):
                 values.append(column[sample])
-        self._samples = {load: self._samples[load] for load in new}
-        if not new:
+            if self.recorded is not None:
+                above = self.recorded.beyond(arrow([column[sample] for column in self.columns]))
+                beyond.append([part.mean() for part in above])
+        self._samples = {load: self._samples[load] for load in unmerged}
+        if not weights:
             return
-        others = sum(len(block.rows) for block in self.blocks if block.run)
         if self.recorded is not None and others:
             for values, ends in zip(columns, self.recorded.boundaries, strict=True):
                 values.append(ends.to_numpy())
             weights.append(np.full(self.recorded.parts - 1, others / (self.recorded.parts - 1)))
         weight = np.concatenate(weights)
         drawn = arrow([np.concatenate(values) for values in columns])
-        self.curve = Curve.of(drawn, weight)
+        ascending = tuple(share > BEYOND for share in np.max(beyond, axis=0)) if beyond else ()
+        self.curve = replace(Curve.of(drawn, weight), ascending=ascending, newest=max(self._samples))
         self.recorded = self.recorded or self.curve
 
     def on_curve(self) -> CurveBlocks:

@@ -111,7 +111,7 @@ class Loads:
         rows = [column[number * _ROWS_OF_LOAD : (number + 1) * _ROWS_OF_LOAD] for column in self.columns]
         key = rows[int(arrival[-1])] if arrival.startswith("column") else None
         if arrival == "curve" and table.recorded is not None:
-            key = table.recorded.index(arrow(rows))
+            key = table.recorded.index_of_load(arrow(rows))
         table.load(_ROWS_OF_LOAD, key)
         table.draw()
 

@@ -43,7 +43,7 @@ def reclustered(columns: list[IntArray], loads: int, depth: float, is_sorted: bo
     table = Table(columns, BLOCK_ROWS)
     for load in range(loads):
         new = [column[load * ROWS : (load + 1) * ROWS] for column in columns]
-        key = table.recorded.index(arrow(new)) if is_sorted and table.recorded else None
+        key = table.recorded.index_of_load(arrow(new)) if is_sorted and table.recorded else None
         table.load(ROWS, key)
         before = table.rewritten
         table.draw()

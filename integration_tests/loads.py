@@ -135,15 +135,15 @@ def query_days() -> list[date]:
 
 def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
     """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
+    from dbt_recluster.iceberg.predicates import Predicate
     from dbt_recluster.maintenance import ClusteredTable, clustering_information
 
     clustered = ClusteredTable(spark, table, "l_shipdate")
     info = clustering_information(spark, clustered)
     queries = query_days()
     started = time.monotonic()
-    bytes_opened = [
-        clustered.metadata().bytes[clustered.blocks(f"l_shipdate = date '{day}'").eligible] for day in queries
-    ]
+    wheres = [Predicate.parse(clustered.iceberg, f"l_shipdate = date '{day}'") for day in queries]
+    bytes_opened = [clustered.metadata().bytes[clustered.blocks(where).eligible] for where in wheres]
     rewritten, bytes_rewritten = spark.sql(
         "select coalesce(sum(cast(summary['deleted-records'] as bigint)), 0), "
         f"coalesce(sum(cast(summary['removed-files-size'] as bigint)), 0) from {table}.snapshots "

@@ -86,8 +86,8 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
                     "alone"
                 )
     return {
-        curve_property(field.column): _encoded(field, boundaries, ids[field.column])
-        for field, boundaries in zip(key.on_curve, curve.boundaries, strict=True)
+        curve_property(field.column): _encoded(curve, number, field, ids[field.column])
+        for number, field in enumerate(key.on_curve)
     }
 
 
@@ -98,7 +98,7 @@ def recorded_curve(
 
     Boundaries are found by the field ids of the columns, or, without ``ids``, by their names.
     """
-    boundaries = []
+    columns = []
     for field in key.on_curve:
         texts = (
             [properties.get(curve_property(field.column))]
@@ -107,15 +107,20 @@ def recorded_curve(
         )
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
         own = (CURVE_PREFIX.load(text, read) for text in texts)
-        if (ends := next((known for known in own if known is not None), None)) is None:
+        if (column := next((known for known in own if known is not None), None)) is None:
             return None
-        boundaries.append(ends)
-    return Curve(tuple(boundaries)) if boundaries else None
+        columns.append(column)
+    if not columns:
+        return None
+    boundaries, ascending, newest = zip(*columns, strict=True)
+    return Curve(boundaries, ascending=ascending, newest=min(newest))
 
 
-def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:
-    """Return the text of boundaries, as exactly as it fits."""
-    facts = {"item": str(field), "id": field_id, "type": str(boundaries.type)}
+def _encoded(curve: Curve, number: int, field: KeyField, field_id: int) -> str:
+    """Return the text of a column of a curve, with boundaries as exact as they fit."""
+    boundaries = curve.boundaries[number]
+    facts = {"item": str(field), "id": field_id, "type": str(boundaries.type), "newest": curve.newest}
+    facts["ascending"] = any(curve.ascending[number : number + 1])
     texts = _as_texts(boundaries)
     for bits in range(BITS, 0, -1):
         # Boundaries that repeat take no room; then parts are fewer.
@@ -130,8 +135,10 @@ def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:
     return CURVE_PREFIX.dump(facts)
 
 
-def _decoded(field: KeyField, field_id: int | None, recorded: Mapping[str, Any]) -> pa.Array | None:
-    """Return recorded boundaries if they are of a key item, of a column with this id, or else of this name."""
+def _decoded(
+    field: KeyField, field_id: int | None, recorded: Mapping[str, Any]
+) -> tuple[pa.Array, bool, int] | None:
+    """Return what a column's property records, if it is of a key item and of this id, or else of this name."""
     (item,) = parse_cluster_key(recorded["item"]).fields
     is_own = item == field if field_id is None else recorded["id"] == field_id
     if not is_own or item.transform != field.transform:
@@ -143,7 +150,10 @@ def _decoded(field: KeyField, field_id: int | None, recorded: Mapping[str, Any])
     for count, end in zip(shared, added, strict=True):
         last = last[:count] + end
         texts.append(last)
-    return _of_texts(texts, kind) if len(texts) == _COUNT else None
+    if len(texts) != _COUNT:
+        return None
+    # The first versions recorded neither.
+    return _of_texts(texts, kind), recorded.get("ascending") is True, int(recorded.get("newest", 0))
 
 
 def _decimal_type(text: str) -> pa.DataType:

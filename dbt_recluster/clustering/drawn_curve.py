@@ -6,6 +6,8 @@ would not do: late rows stretch them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +27,8 @@ from dbt_recluster.key.curve import Curve
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # With more blocks, the whole table is sampled, as at its first clustering.
 _MOST_BLOCKS = 1_000
+# A column ascends if more than this share of a load lies beyond the boundaries so far.
+BEYOND = 0.25
 
 
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
@@ -41,11 +45,18 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     curve = table.curve
     if curve is not None and not curve_boundaries.is_curve_of(curve, key, blocks):
         curve = None
-    new = _new_blocks(table, blocks, curve)
+    unmerged = _unmerged_blocks(table, blocks, curve)
+    # A merge that left a load alone may have recorded boundaries with its rows.
+    is_known = (blocks.sequence > 0) & (blocks.sequence <= (0 if curve is None else curve.newest))
+    new = unmerged & ~is_known
+    is_few = np.count_nonzero(unmerged) <= _MOST_BLOCKS
+    if is_few:
+        table.sampled |= _samples(
+            table, blocks.take(unmerged & ~np.isin(blocks.added_by, list(table.sampled)))
+        )
     if curve is not None and not new.any():
         return {}
-    if new.any() and np.count_nonzero(new) <= _MOST_BLOCKS:
-        table.sampled |= _samples(table, blocks.take(new & ~np.isin(blocks.added_by, list(table.sampled))))
+    if is_few and new.any():
         samples = [table.sampled[load] for load in np.unique(blocks.added_by[new]).tolist()]
     else:
         samples, new = [_sample_of_table(table, int(blocks.rows.sum()))], np.ones(len(blocks), np.bool_)
@@ -55,14 +66,30 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
         columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
         weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
     weight = np.concatenate(weights)
-    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
+    drawn = replace(
+        Curve.of([pa.concat_arrays(parts) for parts in columns], weight),
+        ascending=_ascending(curve, samples),
+        newest=int(blocks.sequence.max()),
+    )
     ids = table.iceberg.field_ids
     properties = curve_boundaries.as_properties(key, drawn, ids)
     table.drawn_curve = curve_boundaries.recorded_curve(properties, key, ids) or drawn
     return properties
 
 
-def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
+def _ascending(curve: Curve | None, loads: list[SampledLoad]) -> tuple[bool, ...]:
+    """Return the columns in which a load lies beyond the boundaries so far."""
+    if curve is None:
+        return ()
+    beyond = [
+        [float(above.mean()) for above in curve.beyond(load.columns)]
+        for load in loads
+        if len(load.columns[0])
+    ]
+    return tuple(share > BEYOND for share in np.max(beyond, axis=0)) if beyond else ()
+
+
+def _unmerged_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
     """Return the blocks of loads to sample: those that no merge wrote, unless few and well sorted: bool (n,)."""
     if curve is None:
         return np.ones(len(blocks), np.bool_)

@@ -35,10 +35,14 @@ class Curve:
         boundaries: Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the
             number of boundaries that are not above it.
         bits: Each column has 2**bits parts.
+        ascending: Whether loads begin where those before them ended, for each column; () is for no column.
+        newest: The sequence number of the last load among the rows that were cut; 0 if unknown.
     """
 
     boundaries: tuple[pa.Array, ...]
     bits: int = BITS
+    ascending: tuple[bool, ...] = ()
+    newest: int = 0
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
@@ -82,6 +86,23 @@ class Curve:
     def index(self, columns: Sequence[pa.Array]) -> IntArray:
         """The place of each row on the curve: int64 (n,)."""
         return hilbert_index(self.ranks(columns), self.bits)
+
+    def beyond(self, columns: Sequence[pa.Array]) -> list[npt.NDArray[np.bool_]]:
+        """Values above the last boundary, bool (n,) for each column."""
+        return [rank == self.parts - 1 for rank in self.ranks(columns, first=True)]
+
+    def index_of_load(self, columns: Sequence[pa.Array]) -> IntArray:
+        """The place of each row in the order of a load: int64 (n,).
+
+        Rows beyond the boundaries of an ascending column follow all others. So late rows widen one block of the load.
+        """
+        beyond = [
+            above
+            for above, is_ascending in zip(self.beyond(columns), self.ascending, strict=False)
+            if is_ascending
+        ]
+        is_new = np.any(beyond, axis=0) if beyond else np.zeros(len(columns[0]), np.bool_)
+        return self.index(columns) + (is_new.astype(np.int64) << (self.bits * len(columns)))
 
 
 def _anywhere(kind: pa.DataType, count: int) -> pa.Array:

@@ -74,12 +74,12 @@ class TestCatalogIntegrations:
         assert {name for name, value in status.items() if value == "error"} == {"snow", "delta", "misspelt"}
         told = " ".join(log.split())
         assert (
-            "snow: catalog_name horizon is an integration of type BUILT_IN, and to Spark only iceberg_rest"
+            "snow: catalog_name horizon is an integration of type BUILT_IN; only iceberg_rest and hive_metastore"
             in told
         )
         assert "delta: catalog_name delta is an integration for tables of delta" in told
         assert "resd is not among the catalogs of catalogs.yml (delta, hive, horizon, rest)" in told
-        assert "Write the catalog of Spark that the model is for as its config `catalog`" in told
+        assert "Set the model's config `catalog` to a Spark catalog" in told
         tables = spark.sql(f"show tables in {project.test_schema}").collect()
         assert {row[1] for row in tables} & {"snow", "delta", "misspelt"} == set()
 

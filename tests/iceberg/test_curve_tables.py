@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tables import checksum, metadata_file
 
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
+from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
@@ -82,6 +85,44 @@ def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: flo
         recluster(spark, name, "hilbert(a, b)", depth=depth, block_rows=500, final=True)
         again = recluster(spark, name, depth=depth, block_rows=500, final=True)
         assert not again.rounds, again.reason
+
+
+def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=0)
+    spark.sql(f"alter table {name} add column day int")
+    for number in range(4):
+        load(spark, name, number, ROWS, f"cast(if(id % 50 = 0, id % {number + 1}, {number}) as int) day")
+        newest = spark.sql(f"select max(sequence_number) n from {name}.entries").first().n
+        recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
+        curve = ClusteredTable(spark, name).curve
+        assert curve is not None
+        assert curve.ascending == (False, number > 0)
+        assert curve.newest == newest
+    rows = spark.range(ROWS).selectExpr(
+        f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day"
+    )
+    columns = list(collect_arrow(rows).combine_chunks().itercolumns())
+    day = columns[1].to_numpy()[np.argsort(curve.index_of_load([c.combine_chunks() for c in columns]))]
+    assert [len(set(part.tolist())) for part in np.array_split(day, 8)] == [3, *[1] * 7]
+
+
+def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=1)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    for number in range(1, 9):
+        load(spark, name, number)
+    table = ClusteredTable(spark, name)
+    drawn = draw_curve(table, table.blocks().planned_metadata)
+    assert drawn
+    for property_name, text in drawn.items():
+        table.iceberg.set_property(property_name, text)
+    again = ClusteredTable(spark, name)
+    assert draw_curve(again, again.blocks().planned_metadata) == {}
+    assert again.sampled.keys() == table.sampled.keys()
+    load(spark, name, 9)
+    later = ClusteredTable(spark, name)
+    assert draw_curve(later, later.blocks().planned_metadata).keys() == drawn.keys()
+    assert later.curve.newest == again.curve.newest + 1
 
 
 def test_partitions_are_apart(spark: Any, schema: str) -> None:

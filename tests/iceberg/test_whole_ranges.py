@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +21,7 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.key.transforms import EXACT
+from dbt_recluster.key.transforms import EXACT, Truncate
 
 INT, LONG = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (32, 64))
 DAY = 86_400_000_000
@@ -144,5 +145,11 @@ def test_a_place_in_sql_is_that_of_the_curve(spark: Any, kind: str, data: st.Dat
     ids = {name: number for number, name in enumerate(types, 1)}
     for curve in (drawn, recorded_curve(as_properties(key, drawn, ids), key, ids)):
         assert curve is not None
-        found = spark.sql(f"select place from ({place_query(query, curve, key, types, 'place')})")
-        assert raw(found) == curve.index(columns).tolist()
+        curve = replace(
+            curve, ascending=tuple(not isinstance(field.transform, Truncate) for field in key.fields)
+        )
+        placed = place_query(query, curve, key, types, "place")
+        assert raw(spark.sql(f"select place from ({placed})")) == curve.index(columns).tolist()
+        assert (
+            raw(spark.sql(f"select place_of_load from ({placed})")) == curve.index_of_load(columns).tolist()
+        )

@@ -85,8 +85,7 @@ def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Pa
 def test_versions_agree(wheel: Path) -> None:
     from dbt.adapters.recluster.__version__ import version
 
-    project = yaml.safe_load((ROOT / "dbt_project.yml").read_text())
-    assert project["version"] == version
+    assert "version" not in yaml.safe_load((ROOT / "dbt_project.yml").read_text())
     assert wheel.name.startswith(f"dbt_recluster-{version}-")
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 

@@ -2,6 +2,7 @@
 
 import bisect
 import math
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -53,6 +54,24 @@ def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, dat
     assert list(map(place, ends)) == sorted(map(place, ends))
     (ranks,) = curve.ranks([pa.array(values, type_)])
     assert ranks.tolist() == [rank(ends, value) for value in values]
+
+
+def test_rows_beyond_an_ascending_column_follow_all_others() -> None:
+    columns = [pa.array([1, 8, 9, 2, None, 9]), pa.array([7.0, 1.0, 2.0, math.nan, 9.0, None])]
+    drawn = Curve.of([pa.array(range(9)), pa.array(np.arange(9.0))], bits=2)
+    assert [above.tolist() for above in drawn.beyond(columns)] == [
+        [False, True, True, False, False, True],
+        [True, False, False, True, True, False],
+    ]
+    place = drawn.index(columns)
+    for ascending, new in [
+        ((), []),
+        ((False, False), []),
+        ((True, False), [1, 2, 5]),
+        ((True, True), [0, 1, 2, 3, 4, 5]),
+    ]:
+        expected = place + 16 * np.isin(range(6), new)
+        assert replace(drawn, ascending=ascending).index_of_load(columns).tolist() == expected.tolist()
 
 
 def test_parts_have_equal_shares_of_rows() -> None:

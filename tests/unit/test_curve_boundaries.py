@@ -5,6 +5,7 @@ import json
 import string
 import uuid
 import zlib
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -120,6 +121,20 @@ def test_boundaries_of_another_transform_or_type_are_not_those_of_the_key() -> N
     assert recorded_curve(properties, parse_cluster_key("hilbert(days(a), b)")) is not None
     assert recorded_curve(properties, parse_cluster_key("hilbert(hours(a), b)")) is None
     assert recorded_curve(properties, parse_cluster_key("hilbert(a, b)")) is None
+
+
+def test_how_loads_ascend_and_the_newest_of_them_come_back() -> None:
+    drawn = replace(curve_of(SAMPLES["int"], SAMPLES["date"]), ascending=(False, True), newest=1 << 40)
+    properties = as_properties(KEY, drawn, IDS)
+    recorded = recorded_curve(properties, KEY)
+    assert recorded is not None
+    assert (recorded.ascending, recorded.newest) == ((False, True), 1 << 40)
+    for column in KEY.on_curve:
+        tampered = json.loads(properties[f"recluster.curve.{column.column}"]) | {"newest": "x"}
+        assert (
+            recorded_curve({**properties, f"recluster.curve.{column.column}": json.dumps(tampered)}, KEY)
+            is None
+        )
 
 
 def test_decimals_of_38_digits_keep_them() -> None:

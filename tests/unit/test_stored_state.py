@@ -49,6 +49,7 @@ def test_boundaries_of_a_curve_are_kept() -> None:
     key, ids = parse_cluster_key("hilbert(a, b)"), {"a": 1, "b": 2}
     kept = recorded_curve(properties, key, ids)
     drawn = Curve.of([pa.array(np.arange(8)), pa.array(list("abcdéfgh"))])
+    assert (kept.ascending, kept.newest) == ((False, False), 0)
     again = recorded_curve(as_properties(key, drawn, ids), key, ids)
     assert [ends.to_pylist() for ends in kept.boundaries] == [ends.to_pylist() for ends in again.boundaries]
     assert kept.boundaries[0].equals(drawn.boundaries[0])

@@ -255,7 +255,7 @@ def sorted_along_curve(
         placed = place_query(query, curve, key, columns.types, place)
     except (ClusterKeyError, ValueError, pa.ArrowException):
         return None  # boundaries of another type, or a column that only the table has
-    items = [partitions.order_by(columns) if partitions else "", key.order_by(columns), place]
+    items = [partitions.order_by(columns) if partitions else "", key.order_by(columns), f"{place}_of_load"]
     items += [quote_path(field.column) for field in key.on_curve]
     selected = ", ".join(map(quote, columns.names))
     return f"select {selected} from (\n{placed}\n)\norder by {', '.join(filter(None, items))}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.columns import base_type, quote_path
 from dbt_recluster.key.curve import Curve, curve_states
-from dbt_recluster.key.transforms import INTEGERS, TEXTS
+from dbt_recluster.key.transforms import INTEGERS, TEXTS, Transform
 
 # What the boundaries of a column are compared with, and their type, by Spark's type of the column.
 _COMPARED = {
@@ -66,11 +67,17 @@ def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: 
 
 
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
-    """Return ``query`` with the columns of :func:`place_columns`.
+    """Return ``query`` with the columns of :func:`place_columns`, and ``place``_of_load, of `Curve.index_of_load`.
 
     Do not filter its rows: Spark would move a condition on a place below the steps, and copy each into the next twice.
     """
-    return f"select *, {', '.join(place_columns(curve, key, types, place))} from (\n{query}\n)"
+    columns = place_columns(curve, key, types, place)
+    ascending = compress(zip(key.on_curve, curve.boundaries, strict=True), curve.ascending)
+    beyond = (_beyond(field, types[field.column], ends) for field, ends in ascending)
+    is_new = " or ".join(filter(None, beyond)) or "false"
+    following = 1 << (curve.bits * len(key.on_curve))
+    columns.append(f"if({is_new}, {place} + {following}, {place}) as {place}_of_load")
+    return f"select *, {', '.join(columns)} from (\n{query}\n)"
 
 
 def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> list[str]:
@@ -118,6 +125,18 @@ def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[s
     else:
         array = _constants(starts.to_pylist(), compared)
     return value.format(quote_path(field.column)), array
+
+
+def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
+    """Return SQL of whether a value is above the last boundary, or nothing if that is unknown of its transform."""
+    following = field.transform.next(boundaries[-1])
+    if following is None:
+        if field.transform != Transform():
+            return ""
+        value, array = _searched(field, spark_type, boundaries[-1:])
+        return f"{value} > get({array}, 0)"
+    value, array = _searched(field, spark_type, pa.array([following.as_py()], following.type))
+    return f"{value} >= get({array}, 0)"
 
 
 def _constants(values: Iterable[Any], spark_type: str) -> str:

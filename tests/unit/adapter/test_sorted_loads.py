@@ -43,18 +43,18 @@ def test_the_query_has_the_columns_of_the_query() -> None:
     text = sorted_along_curve("select 1", key("p, hilbert(k, id)"), boundaries(key()), COLUMNS, None)
     assert text is not None
     assert text.startswith("select `k`, `id`, `p`, `ts` from (")
-    assert text.endswith("order by `p`, place_0, `k`, `id`")
+    assert text.endswith("order by `p`, place_0_of_load, `k`, `id`")
     partitions = parse_cluster_key("days(ts)")
     text = sorted_along_curve("select 1", key(), boundaries(key()), COLUMNS, partitions)
     assert text is not None
-    assert text.endswith("order by cast(`ts` as date), place_0, `k`, `id`")
+    assert text.endswith("order by cast(`ts` as date), place_0_of_load, `k`, `id`")
 
 
 def test_a_column_may_be_named_like_the_place() -> None:
     columns = Columns.parse({**TYPES, "Place_0_states": "int", "place_1": "int"})
     text = sorted_along_curve("select 1", key(), boundaries(key()), columns, None)
     assert text is not None
-    assert text.endswith("order by place_2, `k`, `id`")
+    assert text.endswith("order by place_2_of_load, `k`, `id`")
 
 
 @pytest.mark.parametrize(
