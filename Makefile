@@ -8,6 +8,8 @@ CLASSES := build/spark.jsa
 PYTEST_ARGS ?=
 # Three on two cores took as long, 833 s against 840, and more memory.
 PROCESSES ?= 2
+# `make test` leaves out what takes long and is shown in short by another test; `make test-all` runs it too.
+SHARED := not processes and not official and not exhaustive$(if $(THOROUGH),, and not thorough)
 # At night, with NIGHTLY=1, more cases of what other tests show, and dbt's own tests in more catalogs.
 MORE := $(if $(NIGHTLY),(official or processes or exhaustive),(official or processes) and not exhaustive)
 
@@ -29,7 +31,7 @@ test: lint spark ## Lint, types and this project's tests that share a Spark, in 
 
 test-all: ## Everything that CI checks
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES) docs closed-network
-	@$(MAKE) --no-print-directory spark more versions
+	@$(MAKE) --no-print-directory THOROUGH=1 spark more versions
 	@cat build/tests.txt
 
 ##@ For contributors
@@ -50,13 +52,13 @@ docs: $(READY) ## Build the documentation into build/docs; a broken link is an e
 	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 unit: $(READY) ## Tests that need no Spark
-	@$(RUN)/pytest tests/unit -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/unit -m "$(SHARED)" -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 # Files in their order: those whose tests take long come first, and the short ones of tests/unit fill the end.
-spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt that can share a session
+spark: $(READY) ## Tests without Spark, and those that can share one; THOROUGH=1: those that take long, too
 	@echo "== tests in $(PROCESSES) processes"
 	@mkdir -p build && rm -f build/tests.txt
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "$(SHARED)" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 more: $(READY) $(CLASSES) ## All other tests: dbt's own, what starts processes or kills them; NIGHTLY=1: more cases and catalogs
 	@echo "== all other tests in $(PROCESSES) processes"

@@ -218,9 +218,7 @@ def properties() -> str:
             "[Leaving](../guides/leaving.md) strips a table of it.\n",
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
-            "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "
-            "`recluster.looked` and `recluster.level.<id>` are of earlier versions. They are still read, and the next "
-            "recluster replaces them.\n",
+            "\nBeside these is the table's sort order, set with `alter table ... write ordered by`.\n",
             "`dbt run --full-refresh` and `dbt seed` drop a table and make a new one. Its key and options are those of "
             f"the model then, {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over, and the rest "
             "begins anew, as the blocks do. `remove_clustering`, or a drop by hand, ends all of them.\n",

@@ -36,17 +36,14 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     changed_partitions,
     partition_of,
 )
-from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, REST
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, REST
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
-# The earlier name of the property, still read.
-_OLD_PROPERTY = "recluster.looked"
-NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None, _OLD_PROPERTY: None}
+NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None}
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
 _REMEMBERED: dict[str, tuple[str, int]] = {}
 
@@ -98,21 +95,21 @@ class Checkpoint:
         return not rest.block_sets and not rest.limited
 
     def properties(
-        self, planned: int, committed: Sequence[int], files: Sequence[Any], after: IcebergTable
+        self, planned: int, committed: Sequence[int], tasks: Sequence[Any], after: IcebergTable
     ) -> Mapping[str, str | None]:
         """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
         Args:
             planned: The snapshot that was planned.
             committed: The snapshots that the commit adds, in order.
-            files: A Java data file of each set.
+            tasks: Iceberg's scan task of a file of each set.
             after: The table after the commit, which still lacks these properties.
         """
         if not self._still_holds():
             return NO_CHECKPOINT
         rules = digest(self._rules_of(after))
         checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
-        texts = sorted({partition_of(self._table.iceberg, file) for file in files})
+        texts = sorted({partition_of(self._table.iceberg, task) for task in tasks})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
         if len(text) > CHECKPOINT.longest:
@@ -137,7 +134,7 @@ class Checkpoint:
     def _recorded(self) -> tuple[int, list[int], list[PartitionText] | None] | None:
         """Return the planned snapshot, the committed ones and the partitions, None if not recorded by these rules."""
         properties = self._table.iceberg.properties
-        return CHECKPOINT.load(properties.get(CHECKPOINT) or properties.get(_OLD_PROPERTY), self._read)
+        return CHECKPOINT.load(properties.get(CHECKPOINT), self._read)
 
     def _read(self, recorded: Mapping[str, Any]) -> tuple[int, list[int], list[PartitionText] | None] | None:
         planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
@@ -166,9 +163,9 @@ class Checkpoint:
             "reads": repr(self._table.key_reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
-            "spec": int(iceberg.java.spec().specId()),
+            "spec": iceberg.spec_id,
             "sort_order": iceberg.sort_order_id,
-            "levels": level_properties(properties),
+            "levels": properties.get(LEVELS),
         }
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
+from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
-from dbt_recluster.iceberg.table_properties import CHECKPOINT
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
@@ -270,7 +270,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     """
     snapshots = table.snapshots()
     ours = {s.id: s.sequence_number for s in snapshots if any(name.startswith(PREFIX) for name in s.summary)}
-    if not ours and not level_properties(table.iceberg.properties):
+    if not ours and LEVELS not in table.iceberg.properties:
         return []
     if only_new:
         old = {*ours, _recorded_checkpoint(table).get(_WARNED)}

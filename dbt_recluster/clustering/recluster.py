@@ -26,10 +26,10 @@ from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.predicates import Predicate
-from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import job_description
+from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import Plan, Policy
 
 _ROW_IDS_LOST = (
@@ -113,7 +113,7 @@ class Recluster:
             )
         iceberg.check_writes_reach_main()
         check_location(iceberg)
-        if sort_order.loses_row_ids(iceberg) and not level_properties(iceberg.properties):
+        if sort_order.loses_row_ids(iceberg) and LEVELS not in iceberg.properties:
             self._result.warnings.append(_ROW_IDS_LOST)
         if iceberg.branch is None:
             self._rewrites = history.foreign_rewrites(self._table, only_new=True)

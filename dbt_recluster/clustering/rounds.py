@@ -124,8 +124,8 @@ class MergedRound(RoundRecord):
         if after.branch is None:
             changes |= {**NO_CHANGES, **NO_CHECKPOINT}
             if self.leaves_nothing:
-                files = [group.source.files[0].task.file() for group in self.groups]
-                changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, files, after)
+                tasks = [group.source.files[0].task for group in self.groups]
+                changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
         if planned.rest is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
             changes |= planned.rest.after(planned.plan, paths, snapshots)

@@ -113,7 +113,7 @@ class IcebergActions:
         snapshot = table.java.currentSnapshot()
         if snapshot is None:
             return 0, 0
-        io, spec_id = table.java.io(), int(table.java.spec().specId())
+        io, spec_id = table.java.io(), table.spec_id
         target = table.number_property(
             table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES,
             int(table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),

@@ -109,6 +109,11 @@ class IcebergTable:
         return int(self.java.schema().schemaId())
 
     @property
+    def spec_id(self) -> int:
+        """The id of the current partition spec."""
+        return int(self.java.spec().specId())
+
+    @property
     def sort_order_id(self) -> int:
         """The id of the current sort order, 0 if unsorted."""
         return int(self.java.sortOrder().orderId())

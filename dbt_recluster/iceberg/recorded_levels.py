@@ -28,29 +28,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, MAIN, branch_heads, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
+from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.key.cluster_key import ClusterKey
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Earlier versions of this package recorded each level by itself, by the snapshot's id.
-_EARLIER = "recluster.level."
 # Python's digits to the base of 26, and ours.
 _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
 # Characters of the digest of a key.
 _DIGEST = 12
-
-
-def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that record levels."""
-    names = [name for name in properties if name == table_properties.LEVELS or name.startswith(_EARLIER)]
-    return {name: properties[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -71,16 +63,8 @@ class RecordedLevels:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
-        """Read a table's properties; malformed ones are ignored."""
-        levels = {}
-        for name, value in properties.items():
-            snapshot, level = whole_number(name.removeprefix(_EARLIER)), whole_number(value)
-            if name.startswith(_EARLIER) and snapshot is not None and level is not None:
-                levels[snapshot] = level
-        recorded = table_properties.LEVELS.load(properties.get(table_properties.LEVELS), cls._of_json)
-        if recorded is None:
-            return cls(levels)
-        return recorded if recorded.curve else replace(recorded, by_number=levels | dict(recorded.by_number))
+        """Read a table's properties; a malformed one is ignored."""
+        return LEVELS.load(properties.get(LEVELS), cls._of_json) or cls()
 
     @classmethod
     def _of_json(cls, recorded: Mapping[str, Any]) -> RecordedLevels:
@@ -111,8 +95,8 @@ class RecordedLevels:
         }
         curve = {"curve": self.curve} if self.curve else {}
         recorded = {**curve, "old": [self.last_old, self.mean_old], "levels": differences}
-        text = table_properties.LEVELS.dump(recorded)
-        return text if len(text) <= table_properties.LEVELS.longest else self._with_more_old().packed()
+        text = LEVELS.dump(recorded)
+        return text if len(text) <= LEVELS.longest else self._with_more_old().packed()
 
     def _with_more_old(self) -> RecordedLevels:
         numbers = sorted(self.by_number)
@@ -189,10 +173,7 @@ class LevelChanges:
         levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
         # By id, since another commit may still take the sequence number.
         levels |= added
-        return {
-            **dict.fromkeys(level_properties(properties)),
-            table_properties.LEVELS: replace(now, by_number=levels).packed(),
-        }
+        return {LEVELS: replace(now, by_number=levels).packed()}
 
 
 def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:
@@ -201,7 +182,7 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     Unknown are blocks of other writers, those sorted by a former key, and all blocks if ``key`` is not the table's.
     """
     unknown = np.zeros(len(blocks), dtype=np.int64)
-    if not level_properties(table.properties):
+    if LEVELS not in table.properties:
         return unknown, unknown
     recorded = RecordedLevels.of(table.properties)
     # The digest binds the levels of a curve to the ids of its columns.

@@ -31,6 +31,7 @@ from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
+from dbt_recluster.iceberg.session.redaction import redact, without_known_secrets
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
@@ -40,7 +41,6 @@ from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
-from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
+from dbt_recluster.iceberg.session.redaction import hide, redact, secrets_in_command
 from dbt_recluster.iceberg.session.starter import GATEWAY
 from dbt_recluster.names import name_parts
 from dbt_recluster.operations.declaration import TABLE, Argument, Operation
 from dbt_recluster.operations.runner import OPERATIONS
-from dbt_recluster.redaction import hide, redact, secrets_in_command
 
 PROGRAM = "dbt-recluster"
 

@@ -25,6 +25,7 @@ class TestCatalog(Operations):
             "plain.sql": PLAIN,
         }
 
+    @pytest.mark.thorough
     def test_statistics(self, project: Any, table: str, spark: Any) -> None:
         recluster(spark, table, depth=1, block_rows=500)
         run_dbt(["docs", "generate"])

@@ -62,6 +62,7 @@ class TestCatalogIntegrations:
             spark.sql(f"drop table integrated.{project.test_schema}.{row[1]}")
         spark.sql(f"drop schema integrated.{project.test_schema}")
 
+    @pytest.mark.thorough
     def test_integrations_that_name_a_catalog_of_spark(self, project: Any, spark: Any) -> None:
         run_dbt(["run", "--select", "events", "latest", "here", "own"])
         there = {row[1] for row in spark.sql(f"show tables in integrated.{project.test_schema}").collect()}

@@ -168,6 +168,7 @@ class TestKeyChanges(Clustering):
     def models(self) -> dict[str, str]:
         return {"events.sql": EVENTS}
 
+    @pytest.mark.thorough
     def test_changed_on_the_next_run_and_cleared_when_taken_away(self, project: Any, sql: Any) -> None:
         run_load(0)
         write_file(

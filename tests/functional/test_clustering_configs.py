@@ -25,6 +25,7 @@ class TestRecordedOptions(Clustering):
             "select 1 as k",
         }
 
+    @pytest.mark.thorough
     def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
         def run(**variables: Any) -> list[str]:
             command = ["run", "--vars", json.dumps(variables), "--log-level", "debug"]
@@ -61,6 +62,7 @@ class TestHiddenValues(Clustering):
             "replaced.sql": config(materialized="table") + rows,
         }
 
+    @pytest.mark.thorough
     @pytest.mark.usefixtures("project")
     def test_they_are_compared_nevertheless(self, sql: Any, spark: Any, project: Any) -> None:
         run_dbt(["run"])
@@ -174,6 +176,7 @@ class TestHooksThatReplaceTheTable(Clustering):
             for name, hook in hooks.items()
         }
 
+    @pytest.mark.thorough
     def test_there_may_be_no_table_to_cluster(self, project: Any, sql: Any) -> None:
         for flags in ([], ["--full-refresh"], []):
             results, log = run_dbt_and_capture(["run", *flags])

@@ -139,6 +139,7 @@ class TestCopyOnWrite:
     def snapshots(self) -> dict[str, str]:
         return {"people_history.sql": HISTORY}
 
+    @pytest.mark.thorough
     def test_rows_written_again_are_not_loaded(self, project: Any, spark: Any) -> None:
         rows: dict[str, list[int]] = {"merged": [], "people_history": []}
         for load in range(self.LOADS):

@@ -84,6 +84,7 @@ class TestMaterializations(Curves):
             "column_types: {day: date, name: string}}}]",
         }
 
+    @pytest.mark.thorough
     def test_all(self, project: Any, sql: Any, key: Any, listed: Any) -> None:
         keys = {
             "a_table": LED_KEY,
@@ -148,6 +149,7 @@ class TestKeyChanges(Curves):
         assert names - {"recluster.levels", "recluster.checkpoint"} <= plain
         assert listed("events")["write.distribution-mode"] == "range"
 
+    @pytest.mark.thorough
     def test_taken_away(self, project: Any, key: Any, listed: Any) -> None:
         for load, cluster_by in enumerate(["hilbert(k, id)", "v, hilbert(k, id)"]):
             text = EVENTS.replace("'k'", f"{cluster_by!r}")
@@ -203,6 +205,7 @@ class TestWrongCurves(Curves):
         assert "hilbert(a, b)" in messages["bucket"]
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
 
+    @pytest.mark.thorough
     def test_a_table_that_is_there_stays_as_it_is(self, project: Any, spark: Any) -> None:
         text = self.models_text(project)
         write_file(text.replace("{KEY}", "hilbert(id, t)"), project.project_root, "models", "there.sql")
@@ -247,6 +250,7 @@ class TestSortedLoads(Curves):
             for name, items in self.MODELS.items()
         }
 
+    @pytest.mark.thorough
     def test_they_are_along_the_curve(self, project: Any, sql: Any, spark: Any, listed: Any) -> None:
         results, log = run_load(0, "--log-level", "debug")
         assert {str(result.status) for result in results} == {"success"}
@@ -279,7 +283,7 @@ class TestSortedLoads(Curves):
         columns = [
             pa.array([row[field.column] for row in loaded], pa.int64()) for field in table.key.on_curve
         ]
-        places = table.curve.index(columns).tolist()
+        places = table.curve.index_of_load(columns).tolist()
         order = [(row._file, row.p if name in ("led", "parted", "overwritten") else 0, place)
                  for row, place in zip(loaded, places, strict=True)]  # fmt: skip
         within = sum(left <= right for left, right in pairwise(order)) / len(order)

@@ -79,6 +79,7 @@ class TestBuiltAgain(FileFormats):
             run("parts", rows.format(6, 7), incremental_strategy="insert_overwrite", **options)
             assert self.ids(sql, "parts") == [1, 3, 6]
 
+    @pytest.mark.thorough
     def test_a_second_seed(self, project: Any, sql: Any, provider: Any) -> None:
         for file_format in ("parquet", "parquet", "iceberg", "parquet"):
             properties = f"seeds: [{{name: sown, config: {{file_format: {file_format}}}}}]"
@@ -95,6 +96,7 @@ class TestChangedFormat(FileFormats):
     def directory(self, project: Any, lake: Path) -> Path:
         return lake / "warehouse" / f"{project.test_schema}.db"
 
+    @pytest.mark.thorough
     @pytest.mark.alike
     @pytest.mark.parametrize("materialized", ["table", "incremental"])
     def test_there_and_back(

@@ -136,6 +136,7 @@ class TestSeedsSnapshotsAndBatches(Hooked):
     def models(self) -> dict[str, str]:
         return microbatch(post_hook="{{ recluster(final=true) }}")
 
+    @pytest.mark.thorough
     def test_each_of_them(self, project: Any) -> None:
         times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
         for _ in range(2):
@@ -191,6 +192,7 @@ class TestHooksThatCannot(Hooked):
         results, _ = self.load(1, "--warn-error", "--select", "failing", expect_pass=False)
         assert "was built but not reclustered: " in str(results["failing"].message)
 
+    @pytest.mark.thorough
     def test_what_has_no_key_or_no_blocks(self, project: Any, sql: Any, spark: Any, rounds: Any) -> None:
         hook = "{{ recluster() }}"
         for name, items in {
@@ -238,6 +240,7 @@ class TestOtherOperations(Hooked):
 {% endmaterialization %}"""
         }
 
+    @pytest.mark.thorough
     def test_they_are_for_the_model_unless_they_name_another(
         self, project: Any, sql: Any, spark: Any, rounds: Any
     ) -> None:
@@ -265,6 +268,7 @@ class TestFolder(Hooked):
             "second.sql": config(**KEYED, post_hook="select 1") + ROWS,
         }
 
+    @pytest.mark.thorough
     def test_a_hook_of_all_its_models(self, project: Any, rounds: Any) -> None:
         for load in range(2):
             self.load(load)

@@ -61,6 +61,7 @@ class TestOperations(Operations):
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
         assert message in operate("expire_snapshots", arguments, passes=False)
 
+    @pytest.mark.thorough
     def test_the_others(self, project: Any, table: str) -> None:
         said = operate("remove_orphan_files", "{table: events}")
         assert f"{table}: no orphan file older than " in said
@@ -93,6 +94,7 @@ class TestConfig(Operations):
     def models(self) -> dict[str, str]:
         return {"events.sql": MAINTAINED}
 
+    @pytest.mark.thorough
     def test_each_build_does_what_is_due(self, project: Any, table: str, sql: Any) -> None:
         before = sql("select count(*) from {schema}.events.snapshots")[0][0]
         assert before > 1

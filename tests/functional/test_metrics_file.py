@@ -40,6 +40,7 @@ class TestMetricsFile(Operations):
         operate("resume_recluster", f"{{table: events, metrics: {file}}}")
         assert f"dbt_recluster_table_verdict{well_clustered} 1.0" in file.read_text()
 
+    @pytest.mark.thorough
     def test_what_cannot_be_written_is_known_before_or_a_warning_after(
         self, project: Any, table: str, sql: Any, tmp_path: Path
     ) -> None:

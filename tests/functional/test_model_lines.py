@@ -47,6 +47,7 @@ class TestSuspended(Operations):
 class TestKeys(Operations):
     LOADS = 3
 
+    @pytest.mark.thorough
     def test_a_key_that_changes_and_goes(self, project: Any, table: str) -> None:
         by_id = EVENTS.replace("cluster_by='k'", "cluster_by=['v']")
         write_file(by_id, project.project_root, "models", "events.sql")
@@ -68,6 +69,7 @@ class TestCosts(Operations):
     def models(self) -> dict[str, str]:
         return {"events.sql": EVENTS, "losing.sql": LOSING}
 
+    @pytest.mark.thorough
     def test_what_costs_more_than_it_saves(self, project: Any, table: str, spark: Any) -> None:
         _, log = run(4)
         assert "reclustered" in line_of(log, "losing")

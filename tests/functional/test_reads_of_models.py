@@ -23,6 +23,7 @@ class TestReadsOfModels:
     def models(self) -> dict[str, str]:
         return {"events.sql": MODEL}
 
+    @pytest.mark.thorough
     def test_they_are_followed_and_recorded(self, project: Any) -> None:
         def run(load: int, reads: Any) -> tuple[dict[str, Any], str]:
             results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load, "reads": reads})])

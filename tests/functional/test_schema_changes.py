@@ -49,6 +49,7 @@ def next_comment(rows: list[Any]) -> int:
 class TestAppendNewColumns(SchemaChange):
     """Columns that the model no longer selects are NULL in new rows and untouched in others."""
 
+    @pytest.mark.thorough
     @pytest.mark.alike
     @pytest.mark.parametrize(
         ("name", "options", "expected"),
@@ -95,6 +96,7 @@ class TestAppendNewColumns(SchemaChange):
         run(name, query, **options)
         assert sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v") == expected
 
+    @pytest.mark.thorough
     def test_names_differ_only_in_case_and_types_only_for_spark(self, run: Any, sql: Any) -> None:
         """Iceberg stores a smallint as an int, and `ID` is the column `id`: neither is a change."""
         for change in ("append_new_columns", "sync_all_columns", "fail"):
@@ -180,6 +182,7 @@ class TestSyncAllColumns(SchemaChange):
         assert "write.metadata.metrics.column.s.b" not in self.properties(sql, "nested")
         sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
 
+    @pytest.mark.thorough
     def test_a_field_that_somebody_has_dropped(self, run: Any, sql: Any) -> None:
         """With the metrics mode that it leaves behind, Iceberg refuses every change of properties."""
         struct = "named_struct('x', id % 7, 'c', named_struct('d', id % 5))"
@@ -194,6 +197,7 @@ class TestSyncAllColumns(SchemaChange):
 class TestKeysThatAreResolvedLate(SchemaChange):
     """With a hook before the build, the model's query cannot be described before it."""
 
+    @pytest.mark.thorough
     def test_a_key_in_another_spelling_on_a_new_column(self, run: Any, sql: Any) -> None:
         options = {"on_schema_change": "append_new_columns", "pre_hook": "select 1"}
         run("late", "select 1 as id", **options)

@@ -89,6 +89,7 @@ class TestWhatWorks:
         assert parsed.automatic_clustering is True
         assert parsed.recluster.max_bytes == 2**30
 
+    @pytest.mark.thorough
     def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
         for load in range(3):
             run_dbt(["run", "--select", "contracted", "--vars", f"load: {load}"])

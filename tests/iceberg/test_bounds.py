@@ -132,6 +132,7 @@ def loads_of(kind: str) -> list[list[Any]]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "key"), KEYS)
 def test_bounds_are_those_of_the_rows(spark: Any, wide: str, kind: str, key: str) -> None:
     table = IcebergTable.load(spark, wide)

@@ -36,6 +36,7 @@ def levels_of(spark: Any, name: str, branch: str | None) -> list[int]:
     return sorted(blocks.level.tolist())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", [2, 1])
 def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, version: int) -> None:
     name = with_branch(spark, schema, properties={"format-version": version})

@@ -91,6 +91,7 @@ def _once(spark: Any, namespace: str, name: str, data: Path, path: str = "") -> 
     return table
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(
     "neighbour",
@@ -141,6 +142,7 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, catalog:
     assert checksum(spark, foreign) == before
 
 
+@pytest.mark.thorough
 def test_all_kinds_of_files_are_known(spark: Any, schema: str, tmp_path: Path) -> None:
     """Data, deletes, statistics, manifests, their lists and the metadata of every snapshot, of a table that moved."""
     table = make_table(
@@ -175,6 +177,7 @@ def test_its_own_files_by_another_path_are_no_orphans(spark: Any, catalog: str, 
     assert checksum(spark, table) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("force", [True, False])
 def test_a_table_that_cannot_be_read_keeps_every_file(
@@ -198,6 +201,7 @@ def test_a_table_that_cannot_be_read_keeps_every_file(
     assert orphan.exists()
 
 
+@pytest.mark.thorough
 def test_one_call_reads_each_table_once(
     spark: Any, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,23 +103,6 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     assert found.depth_before > 1
 
 
-def test_the_property_of_earlier_versions_is_a_checkpoint(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for _ in range(2):
-        load(spark, table, 0, range(100))
-    settle(spark, table)
-    recorded = IcebergTable.load(spark, table).properties[CHECKPOINT]
-    spark.sql(f"alter table {table} unset tblproperties ('{CHECKPOINT}')")
-    assert not agrees(spark, table)
-    spark.sql(f"alter table {table} set tblproperties ('recluster.looked' = '{recorded}')")
-    assert agrees(spark, table)
-    load(spark, table, 0, range(100))
-    assert build(spark, table).rounds
-    properties = IcebergTable.load(spark, table).properties
-    assert CHECKPOINT in properties
-    assert "recluster.looked" not in properties
-
-
 def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for _ in range(2):
@@ -370,6 +353,7 @@ def test_a_snapshot_that_is_gone_or_not_an_ancestor_tells_nothing(spark: Any, sc
     assert changed_partitions(iceberg, 1, iceberg.snapshot_id) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("version", "seed", "changes"),
     [(2, 0, 3), *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ((2, 1, 14), (3, 2, 14)))],

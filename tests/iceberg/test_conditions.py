@@ -63,6 +63,7 @@ def expire(spark: Any, table: str) -> None:
     spark.sql(f"call {catalog}.system.expire_snapshots('{table}', timestamp '2100-01-01 00:00:00')")
 
 
+@pytest.mark.thorough
 def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) -> None:
     after = {"commits": 8, "rows": 4300}
     for day in range(1, 5):
@@ -91,6 +92,7 @@ def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) ->
     )
 
 
+@pytest.mark.thorough
 def test_the_time_without_a_recluster(spark: Any, table: str) -> None:
     """It counts from the last recluster, or else from the first commit, whatever has expired since."""
     load(spark, table, 2)

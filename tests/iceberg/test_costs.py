@@ -35,6 +35,7 @@ def load(spark: Any, table: str, number: int) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     table = make(spark, schema, "t")
     spark.conf.unset("spark.sql.sources.partitionOverwriteMode")  # dbt sets it in this session
@@ -74,6 +75,7 @@ def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     assert all(entry.bytes_loaded <= entry.bytes_out for entry in history)
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("change", ["merge", "update", "delete", "overwrite"])
 def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:

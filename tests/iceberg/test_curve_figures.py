@@ -80,6 +80,7 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     assert "curve" not in clustering_information(spark, table, "customer")
 
 
+@pytest.mark.thorough
 def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
     load(spark, table, 4)
@@ -111,6 +112,7 @@ def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: 
     assert cost.saved_bytes_per_day is not None
 
 
+@pytest.mark.thorough
 def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) -> None:
     IcebergTable.load(spark, table).set_property("recluster.option.reads", '["tenant = 1", "customer = 3"]')
     keyed = ClusteredTable(spark, table, f"tenant, {KEY}")
@@ -125,6 +127,7 @@ def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) 
     assert "read_depth" in clustering_information(spark, table)
 
 
+@pytest.mark.thorough
 def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=4, block_rows=BLOCK_ROWS)
     depths = []
@@ -146,6 +149,7 @@ def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None
     assert max(planned.upper for planned in plan.sets) == f"{row[2]}, {row[3]}"
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [KEY, f"tenant, {KEY}"])
 def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: Any) -> None:

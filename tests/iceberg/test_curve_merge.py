@@ -103,6 +103,7 @@ CURVES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bits", [10, 3])
 @pytest.mark.parametrize("key", CURVES, ids=str)
 def test_the_place_in_sql_is_that_of_the_curve(
@@ -192,6 +193,7 @@ def check_blocks(
 
 
 # A shuffle sorts by the place alone, whatever the types; a range has literals of each.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "block_rows"), [("ranges", 170), pytest.param("shuffle", 110, marks=pytest.mark.exhaustive)]
 )
@@ -221,6 +223,7 @@ def make_points(spark: Any, name: str, clause: str = "", loads: int = 3, rows: i
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "clause",
     [
@@ -251,6 +254,7 @@ def test_rows_that_are_deleted_stay_deleted(spark: Any, schema: str, version: in
     check_blocks(spark, name, "hilbert(x, y)", curve, sets, 300)
 
 
+@pytest.mark.thorough
 def test_rows_of_equal_ranks_share_blocks(spark: Any, schema: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name)
@@ -264,6 +268,7 @@ def test_rows_of_equal_ranks_share_blocks(spark: Any, schema: str) -> None:
     assert max(sizes.values()) <= 500
 
 
+@pytest.mark.thorough
 def test_boundaries_that_somebody_changed_cost_work_and_no_rows(spark: Any, schema: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name)
@@ -312,6 +317,7 @@ def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
     assert [row.box for row in found] == expected
 
 
+@pytest.mark.thorough
 def test_a_box_opens_the_files_around_it(spark: Any, schema: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from tables import checksum
 
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
@@ -35,6 +36,7 @@ def depth(spark: Any, name: str) -> float:
     return clustering_information(spark, name, block_rows=50)["average_depth"]
 
 
+@pytest.mark.thorough
 def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     before = checksum(spark, name)
@@ -45,6 +47,7 @@ def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: st
     assert not again.rounds, again.reason
 
 
+@pytest.mark.thorough
 def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
@@ -54,6 +57,7 @@ def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, s
     assert depth(spark, name) <= 4
 
 
+@pytest.mark.thorough
 def test_newly_declared_reads_end_rest(spark: Any, schema: str) -> None:
     """A merge of small blocks came to rest beside blocks that are deep where these reads are."""
     deep = [(100 + number, 900 + number, 50) for number in range(6)]

@@ -76,6 +76,7 @@ def test_the_key_and_its_boundaries_are_recorded(spark: Any, schema: str) -> Non
     assert str(ClusteredTable(spark, name).key) == "hilbert(a, b)"
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
 def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: float) -> None:
@@ -133,6 +134,7 @@ def test_partitions_are_apart(spark: Any, schema: str) -> None:
     assert opened(spark, name, "a") < 18
 
 
+@pytest.mark.thorough
 def test_leading_columns_come_first(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     before = checksum(spark, name)
@@ -149,6 +151,7 @@ TEXTS = as_properties(
 
 
 # What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(
     "damage",
@@ -175,6 +178,7 @@ def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
         assert str(ClusteredTable(spark, name).key) == key
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
 def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
     name = f"{schema}.t"
@@ -189,6 +193,7 @@ def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, 
     assert recorded_curve(properties(spark, name), parse_cluster_key(f"hilbert({item}, id)")) is not None
 
 
+@pytest.mark.thorough
 def test_a_column_of_another_name_keeps_its_boundaries_and_blocks_their_levels(
     spark: Any, schema: str
 ) -> None:
@@ -201,6 +206,7 @@ def test_a_column_of_another_name_keeps_its_boundaries_and_blocks_their_levels(
     assert recorded_curve(table.properties, parse_cluster_key("hilbert(c, b)"), table.field_ids) is not None
 
 
+@pytest.mark.thorough
 def test_another_column_of_the_same_name_is_clustered_anew(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     spark.sql(f"alter table {name} add column z bigint")
@@ -214,6 +220,7 @@ def test_another_column_of_the_same_name_is_clustered_anew(spark: Any, schema: s
     assert opened(spark, name, "a") < blocks / 3
 
 
+@pytest.mark.thorough
 def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(
     spark: Any, schema: str
 ) -> None:
@@ -245,6 +252,7 @@ ITEMS = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
     name = f"{schema}.t"
@@ -274,6 +282,7 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
     assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
 
 
+@pytest.mark.thorough
 def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
     rows, days = 10_000, 6
     name, new = f"{schema}.events", f"{schema}.new"
@@ -296,5 +305,5 @@ def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) ->
     reads = [f"day = date'2026-01-0{day}'" for day in range(1, days + 1)]
     reads += [f"person = {round((place + 0.5) ** 2 / 100 * 5_000)}" for place in range(10)]
     opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
-    # benchmarks/late_rows.py measures larger tables; here a block more or less counts much.
+    # benchmarks/events_peers.py measures larger tables; here a block more or less counts much.
     assert opened <= 1.2 * at_once

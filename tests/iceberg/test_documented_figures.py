@@ -50,6 +50,7 @@ def answer(spark: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     return answer
 
 
+@pytest.mark.thorough
 def test_the_page_has_the_names_of_the_json(
     spark: Any, schema: str, answer: Any, documented: Mapping[str, set[str]]
 ) -> None:

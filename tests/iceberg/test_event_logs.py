@@ -59,6 +59,7 @@ def logging(spark: Any, directory: Path, **settings: str) -> Iterator[None]:
         listener.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{}, {"rolling_enabled": "true", "compress": "true", "compression_codec": "zstd"}],
@@ -199,6 +200,7 @@ def compress(spark: Any, plain: Path, path: Path, codec: str) -> None:
     stream.close()
 
 
+@pytest.mark.thorough
 def test_plans_of_any_shape_take_time_by_their_length() -> None:
     """Each of these took the square of it, or went deeper than Python does."""
     many = 300_000

@@ -129,6 +129,7 @@ def test_a_place_for_new_files_that_is_none(spark: Any, schema: str, name: str, 
     assert recluster(spark, table, "k", depth=1, dry_run=True).plan is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "call"),
     [

@@ -108,6 +108,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+@pytest.mark.thorough
 def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tmp_path: Path) -> None:
     queries = [f"select n, d from {wide} where {where}" for where in PREDICATES]
     for query in queries:

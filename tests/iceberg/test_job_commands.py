@@ -98,6 +98,7 @@ def test_another_key_on_the_command_line_wins_with_a_warning(spark: Any, sales: 
     assert clustering_information(spark, table)["cluster_key"] == "v, id"
 
 
+@pytest.mark.thorough
 def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: Run, as_json: Any) -> None:
     """No sort order tells of it: the property does, to who names the table and to who names its namespace."""
     table = make_table(spark, sales, name="t", rows=100)
@@ -147,6 +148,7 @@ def test_a_wrong_curve_changes_nothing(spark: Any, sales: str, run: Run) -> None
         assert metadata_file(spark, table) == file
 
 
+@pytest.mark.thorough
 def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, run: Run) -> None:
     orders = keyed(spark, sales, "orders", depth="1")
     keyed(spark, sales, "broken", depth="banana")
@@ -196,6 +198,7 @@ def test_a_dry_run_changes_nothing(spark: Any, sales: str, run: Run, as_json: An
     assert metadata_file(spark, table) == before
 
 
+@pytest.mark.thorough
 def test_maintain_does_what_is_due(spark: Any, sales: str, run: Run, as_json: Any) -> None:
     table = keyed(spark, sales, "t")
     for load in range(10):

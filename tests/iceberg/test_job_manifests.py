@@ -86,6 +86,7 @@ def names(answer: Any) -> list[str]:
     return [each["table"].rpartition(".")[2] for each in answer["tables"]]
 
 
+@pytest.mark.thorough
 def test_a_build_is_followed_by_one_command(spark: Any, project: Project, run: Any) -> None:
     tables = {name: table(spark, project, name) for name in ("orders", "daily", "failed", "manual", "plain")}
     before = {name: checksum(spark, each) for name, each in tables.items()}
@@ -121,6 +122,7 @@ def test_a_build_is_followed_by_one_command(spark: Any, project: Project, run: A
     assert "1 table of the selection left out: only what has cluster_by is meant" in err
 
 
+@pytest.mark.thorough
 def test_models_with_a_curve(spark: Any, project: Project, run: Any) -> None:
     tables = {name: table(spark, project, name) for name in ("orders", "daily")}
     before = {name: checksum(spark, each) for name, each in tables.items()}

@@ -66,24 +66,6 @@ def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> 
     assert set(recorded_levels(spark, name)) == {row[0] for row in entries}
 
 
-def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    before = levels(spark, name)
-    earlier = f"recluster.level.{IcebergTable.load(spark, name).snapshot_id}"
-    spark.sql(f"alter table {name} unset tblproperties ('{table_properties.LEVELS}')")
-    spark.sql(
-        f"alter table {name} set tblproperties ('{earlier}' = '{max(before)}', 'recluster.level.5' = '1')"
-    )
-    assert levels(spark, name) == before
-    spark.sql(f"insert into {name} select /*+ repartition(3) */ id, k + 5000, v from {name}")
-    assert recluster(spark, name, depth=1, block_rows=1000).rounds
-    assert set(before) < set(levels(spark, name))
-    properties = IcebergTable.load(spark, name).properties
-    assert table_properties.LEVELS in properties
-    assert not [name for name in properties if name.startswith("recluster.level.")]
-
-
 def test_levels_that_do_not_fit_become_a_mean(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_bounds_of_every_type(spark: Any, wide: str, key: Any) -> None:
     assert len(check(table, partitions)) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(

@@ -193,6 +193,7 @@ def writers_at_once(spark: Any, group: str) -> int:
     return max(accumulate(change for _, change in sorted(ends)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", MERGE_METHODS)
 def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     name = make_table(spark, schema, files=4, rows=2000, properties=SMALL_ROW_GROUPS)
@@ -204,6 +205,7 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     assert writers_at_once(spark, schema) >= 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", ["f", "d"])
 @pytest.mark.parametrize("infinite", ["Infinity", "-Infinity"])
 def test_infinite_numbers_are_read_by_ranges(spark: Any, schema: str, key: str, infinite: str) -> None:
@@ -224,6 +226,7 @@ def test_infinite_numbers_are_read_by_ranges(spark: Any, schema: str, key: str, 
     assert spark.sql(rows).collect() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("first", ["-0.0", "0.0"])
 def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -> None:
@@ -252,6 +255,7 @@ def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -
             check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), sets, block_rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("partition", "method"),
     [
@@ -289,6 +293,7 @@ def test_text_that_is_not_utf_8(
         spark.sql(insert.format(odd, 100 * number, 100 * number + 80))
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method: str) -> None:
@@ -357,6 +362,7 @@ def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int)
         assert spark.sql(lineage.format(name)).collect() == rows
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 def test_wide_and_nested_rows(spark: Any, schema: str, method: str) -> None:
@@ -392,6 +398,7 @@ def test_blocks_of_one_row(spark: Any, schema: str) -> None:
         check_blocks(spark, name, "k, id", sets, block_rows)
 
 
+@pytest.mark.thorough
 def test_blocks_of_many_rows_are_cut_by_a_sample(spark: Any, schema: str) -> None:
     """More rows than are sampled: the limits hold all the same, also for data that repeats itself in step."""
     name = f"{schema}.t"

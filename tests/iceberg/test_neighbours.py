@@ -55,6 +55,7 @@ def warned(result: Any) -> list[str]:
     return [text for text in result.warnings if "reclustering had written" in text]
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, version: int) -> None:
@@ -92,6 +93,7 @@ def test_a_recluster_after_it_warns_once_too(spark: Any, schema: str) -> None:
     assert len(rewrites(spark, name)) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", [2, 1])
 def test_only_rows_of_ours_count(spark: Any, schema: str, version: int) -> None:
     """Since Iceberg 1.11 the rows of others are in files with the table's sort order id, too."""
@@ -132,6 +134,7 @@ def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     assert "replace, 3,000 rows undone" in page
 
 
+@pytest.mark.thorough
 def test_only_the_partitions_that_it_took_count(spark: Any, hadoop_catalog: str) -> None:
     spark.sql(f"create namespace {hadoop_catalog}.`a b`")
     name = make_table(spark, f"{hadoop_catalog}.`a b`", files=0, name="`T 1`", partitioned="truncate(1, v)")
@@ -170,14 +173,11 @@ def binpack_loads(spark: Any, name: str) -> None:
     assert int(spark.sql(f"select count(*) from {name}.files").first()[0]) < 12
 
 
-def recluster_by_another_version(spark: Any, name: str) -> None:
-    """Recluster, and leave the properties that version 0.1.0 would have left."""
+def recluster_and_lose_properties(spark: Any, name: str) -> None:
     append(spark, name, 3000, 1500, files=3)
     table = ClusteredTable(spark, name, "k")
     done = Recluster(table, ReclusterOptions(depth=1, block_rows=5000, final=True)).run()
     assert done.blocks_out < done.blocks_in
-    for snapshot in done.rounds[-1].snapshot_ids:
-        spark.sql(f"alter table {name} set tblproperties ('recluster.level.{snapshot}' = '1')")
     spark.sql(f"alter table {name} unset tblproperties ('recluster.levels', 'recluster.checkpoint')")
 
 
@@ -191,6 +191,7 @@ def roll_back(spark: Any, name: str) -> None:
     spark.sql(f"call system.rollback_to_snapshot('{name}', {before})")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [
@@ -198,7 +199,7 @@ def roll_back(spark: Any, name: str) -> None:
         rewrite_position_deletes,
         apply_deletes,
         binpack_loads,
-        recluster_by_another_version,
+        recluster_and_lose_properties,
         expire,
         roll_back,
     ],
@@ -212,6 +213,7 @@ def test_nothing_else_is_taken_for_one(spark: Any, schema: str, change: Callable
     assert warned(build(spark, name)) == []
 
 
+@pytest.mark.thorough
 def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, schema: str) -> None:
     """The last recluster's blocks are known by its snapshot only, all others by what the next one has recorded."""
     name = clustered(spark, schema)
@@ -225,6 +227,7 @@ def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, s
     assert len(warned(build(spark, name))) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["nonsense", "[1]", '{"warned": "x", "committed": 7}'])
 def test_a_checkpoint_that_somebody_spoilt_warns_again(spark: Any, schema: str, text: str) -> None:
     name = clustered(spark, schema)
@@ -235,6 +238,7 @@ def test_a_checkpoint_that_somebody_spoilt_warns_again(spark: Any, schema: str, 
     assert warned(build(spark, name)) == []
 
 
+@pytest.mark.thorough
 def test_rows_deleted_by_equality_stay_deleted_whoever_rewrites(spark: Any, schema: str) -> None:
     name = clustered(spark, schema, properties={"format-version": 2})
     delete_by_equality(spark, name, "v", [f"row {i}" for i in range(100)])
@@ -243,6 +247,7 @@ def test_rows_deleted_by_equality_stay_deleted_whoever_rewrites(spark: Any, sche
     assert spark.sql(f"select count(*), min(id) from {name}").first()[:] == (4400, 100)
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_statistics_of_columns_outlive_an_expiry(spark: Any, schema: str, version: int) -> None:

@@ -115,6 +115,7 @@ def test_a_storage_that_is_gone_at_the_commit(
     assert checksum(spark, table) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_commit_without_an_answer_keeps_the_files_and_names_them(
     spark: Any, table: str, monkeypatch: pytest.MonkeyPatch, commits: bool

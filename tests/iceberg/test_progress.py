@@ -39,6 +39,7 @@ def table(spark: Any, schema: str) -> str:
 
 
 # The rows of a value that fills several blocks have to be shuffled.
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(("keys", "step"), [(1000, "merge by ranges"), (3, "merge by a shuffle")])
 def test_shares_rise_while_tasks_end(
@@ -106,6 +107,7 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
     assert not watchers()
 
 
+@pytest.mark.thorough
 def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=3000, partitioned="bucket(3, id)")
     reports: list[Progress] = []

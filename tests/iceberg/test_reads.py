@@ -124,6 +124,7 @@ def load(spark: Any, schema: str, loads: int = 4) -> str:
     return table
 
 
+@pytest.mark.thorough
 def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
     table = load(spark, schema)
     before = checksum(spark, table)

@@ -103,6 +103,7 @@ def test_new_blocks_record_the_sort_order_and_keep_their_bounds(spark: Any, sche
     assert all(left.hi <= right.lo for left, right in pairwise(files))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("key", "order"),
     [

@@ -80,6 +80,7 @@ def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any,
     assert costs[0].first_bytes == costs[1].first_bytes != 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "option"), TAKEN)
 def test_every_function_that_takes_an_option_reads_it_unless_it_is_given(
     spark: Any, schema: str, name: str, option: str

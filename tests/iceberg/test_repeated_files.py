@@ -14,6 +14,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import clustering_information, recluster
 
 
+@pytest.mark.thorough
 def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
     """The reported case: of 50 rows were left 40."""
     name = f"{schema}.t"
@@ -38,6 +39,7 @@ def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
     assert recluster(spark, name, block_rows=40).warnings == []
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("manifests", ["one", "several"])
 @pytest.mark.parametrize("partitioned", ["bucket(2, id)", None])
@@ -63,6 +65,7 @@ def test_no_plan_has_it(spark: Any, schema: str, partitioned: str | None, manife
     assert metrics["total_block_count"] == len(listed)  # a query opens each listing
 
 
+@pytest.mark.thorough
 def test_it_is_seen_in_the_manifests_of_some_partitions(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=2, rows=50, partitioned="bucket(2, id)")
     twice = list_again(spark, name, "id = 1")

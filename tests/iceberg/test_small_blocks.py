@@ -19,6 +19,7 @@ def load_in_order(spark: Any, name: str, loads: int, rows: int, first: int = 0) 
         )
 
 
+@pytest.mark.thorough
 def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=0)
     load_in_order(spark, name, 12, 100)

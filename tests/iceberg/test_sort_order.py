@@ -100,6 +100,7 @@ def test_the_sort_order_wins_over_a_property_that_begins_otherwise(
     assert key_of(spark, name) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recorded", ["hilbert(k, gone)", "hilbert(days(v), k)", "nonsense(", "hilbert(k)"])
 def test_a_property_that_does_not_fit_costs_no_row(spark: Any, schema: str, recorded: str) -> None:
     name = make_table(spark, schema, properties={"recluster.cluster_by": recorded})
@@ -112,6 +113,7 @@ def test_a_property_that_does_not_fit_costs_no_row(spark: Any, schema: str, reco
     assert key_of(spark, name) == "hilbert(k, id)"
 
 
+@pytest.mark.thorough
 def test_an_order_set_by_hand_is_the_key_until_the_curve_comes_back(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     assert recluster(spark, name, LED, depth=1, block_rows=500).rounds
@@ -175,6 +177,7 @@ def test_levels_are_for_one_key(spark: Any, schema: str, there: str, version: in
     assert set(levels(spark, name)) == {0}
 
 
+@pytest.mark.thorough
 def test_loads_of_an_unsorted_table_are_level_0(spark: Any, schema: str) -> None:
     """Their sort order id is that of reclustered blocks."""
     name = make_table(spark, schema, files=8, rows=100)
@@ -186,6 +189,7 @@ def test_loads_of_an_unsorted_table_are_level_0(spark: Any, schema: str) -> None
     assert len(levels(spark, name)) == blocks + 4
 
 
+@pytest.mark.thorough
 def test_ids_tell_nothing_of_the_age_of_loads(spark: Any, schema: str) -> None:
     """In format version 1 levels are by id, and a load may have one below those that became a mean."""
     name = make_table(spark, schema, files=8, rows=100, properties={"format-version": 1})
@@ -213,6 +217,7 @@ def curve_over_a_struct(spark: Any, name: str) -> None:
     recluster(spark, name, "hilbert(s.x, s.c.d)", depth=1, block_rows=100, final=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lost", ["drop column s.c", "rename column s.c to q", "rename column s to q"])
 def test_a_lost_field_of_a_curve_leaves_nothing_behind(spark: Any, schema: str, lost: str) -> None:
     """Iceberg keeps the metrics modes of a struct's lost fields, and refuses every change of properties then."""
@@ -243,6 +248,7 @@ def test_a_lost_field_of_a_curve_leaves_nothing_behind(spark: Any, schema: str, 
     assert not [each for each in properties if each.startswith(of_curve)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", [suspend_recluster, "remove_clustering"])
 def test_the_first_change_after_a_lost_field_clears_up(spark: Any, schema: str, operation: Any) -> None:
     name = f"{schema}.t"

@@ -103,6 +103,7 @@ def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version
     assert clustering_information(spark, name)["max_depth"] <= 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_format_versions(spark: Any, schema: str, version: int) -> None:
     name = make_table(spark, schema, properties={"format-version": version})

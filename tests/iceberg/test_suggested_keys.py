@@ -153,6 +153,7 @@ class Trial:
         return tuple(self._names.index(column) for column in columns)
 
 
+@pytest.mark.thorough
 def test_what_it_predicts_of_a_curve_is_about_what_a_sort_makes(spark: Any, schema: str) -> None:
     """The boundaries of the table come from another sample, so a query may open a few blocks more or less."""
     table = make(spark, schema, "t", "")
@@ -169,6 +170,7 @@ def test_what_it_predicts_of_a_curve_is_about_what_a_sort_makes(spark: Any, sche
     assert sum(candidate.opened) == pytest.approx(sum(truth), rel=0.1)
 
 
+@pytest.mark.thorough
 def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
     """Without queries; twin: Iceberg's planning of a query for each of many values."""
     partitioned = "bucket(3, id)"
@@ -191,6 +193,7 @@ def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
             )
 
 
+@pytest.mark.thorough
 def test_a_sample_of_some_rows_errs_little(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every fourth row; a value that was not sampled opens the block that it would be in."""
     table = make(spark, schema, "t", "")
@@ -207,6 +210,7 @@ def test_a_sample_of_some_rows_errs_little(spark: Any, schema: str, monkeypatch:
         assert opened["id = 1234"][0] >= 1
 
 
+@pytest.mark.thorough
 def test_many_small_blocks_become_few(spark: Any, schema: str) -> None:
     table = make(spark, schema, "t", "", rows=1_500, loads=12)
     assert spark.table(f"{table}.files").count() == 60
@@ -217,6 +221,7 @@ def test_many_small_blocks_become_few(spark: Any, schema: str) -> None:
     assert found.opened == (60, 0)
 
 
+@pytest.mark.thorough
 def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> None:
     """Neither a column that partitions tell apart already nor one that loads come in the order of."""
     table = make(spark, schema, "t", "p", loads=4)
@@ -237,6 +242,7 @@ def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> 
     assert found.advice == "Keep k: no key skips 10% of the blocks more than today"
 
 
+@pytest.mark.thorough
 def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any, schema: str) -> None:
     """By another key a text keeps the bounds that the table's properties ask for."""
     table = make(spark, schema, "t", "")
@@ -254,6 +260,7 @@ def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any,
         assert list(candidate.opened) == opened_by(spark, copy, queries)
 
 
+@pytest.mark.thorough
 def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, schema: str) -> None:
     table = make(spark, schema, "t", "")
     by_k = [f"k = {2 * value}" for value in range(5, 1_500, 300)]

@@ -47,6 +47,7 @@ def files_on_disk(spark: Any, name: str) -> set[Path]:
     return {path for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("layout", "method"),
     [
@@ -82,6 +83,7 @@ def test_all_files_are_deleted(
     assert staged_sets(spark, name) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("partitioned", [None, "bucket(2, id)"])
 def test_a_job_that_is_cancelled_leaves_no_files(spark: Any, schema: str, partitioned: str | None) -> None:

@@ -45,6 +45,7 @@ def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any
     return table_overview(ClusteredTable(spark, name, "k"), options, **more)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reads", [None, "k between 100 and 110"])
 def test_it_says_what_the_blocks_say(
     spark: Any, name: str, reads: Any, monkeypatch: pytest.MonkeyPatch

@@ -156,6 +156,7 @@ def test_a_default_of_no_metrics_is_overruled_for_the_key(spark: Any, schema: st
     assert recluster(spark, name, depth=1, block_rows=1000, final=True).depth_after <= 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cut_off_by_hand", [False, True])
 def test_bounds_of_a_key_are_whole_or_a_warning_says_how(
     spark: Any, schema: str, cut_off_by_hand: bool

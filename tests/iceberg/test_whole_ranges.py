@@ -101,6 +101,7 @@ def in_new_york(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_new_york")
 @pytest.mark.parametrize("kind", TYPES)
 @property_test
@@ -113,6 +114,7 @@ def test_a_literal_is_the_value_and_prints_as_it(spark: Any, kind: str, data: st
     assert printed(spark, list(values), kind) == raw(texts)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_new_york")
 @pytest.mark.parametrize(("kind", "item"), [(kind, item) for kind in ITEMS for item in ITEMS[kind]])
 @property_test
@@ -128,6 +130,7 @@ def test_a_transform_is_the_same_in_spark_and_in_bounds(
     assert len(raw(spark.sql(f"{rows(values, kind)} order by {order}"))) == len(values)
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.usefixtures("in_new_york")
 @pytest.mark.parametrize("kind", ["timestamp", *(kind for kind in TYPES if kind != "timestamp")])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.recorded_levels import RecordedLevels, level_properties
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 
 NUMBERS = st.integers(1, 2**63 - 1)
 
@@ -22,18 +22,6 @@ def packed(levels: RecordedLevels) -> RecordedLevels:
 
 def looked_up(levels: RecordedLevels, numbers: list[int]) -> list[int]:
     return levels.look_up(np.array(numbers, dtype=np.int64)).tolist()
-
-
-def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() -> None:
-    good = {"recluster.level.5": "3", f"recluster.level.{2**63 - 1}": "0"}
-    numbers = ("", "-1", "1.0", "1x", "\u00b2", "\u0663", str(2**63), "9" * 5000)
-    bad = {f"recluster.level.{number}": "1" for number in numbers}
-    assert RecordedLevels.of({**good, **bad, "owner": "1", "7": "1"}).by_number == {5: 3, 2**63 - 1: 0}
-    for number in numbers:
-        assert RecordedLevels.of({"recluster.level.5": number}).by_number == {}
-    both = {**good, table_properties.LEVELS: '{"old":[0,0],"levels":{"2":"HB"}}'}
-    assert RecordedLevels.of(both).by_number == {5: 3, 2**63 - 1: 0, 7: 2, 8: 2}
-    assert level_properties({**both, "recluster.levels2": "", "owner": ""}) == both
 
 
 @pytest.mark.parametrize(
@@ -75,12 +63,9 @@ def test_levels_are_what_was_recorded(levels: dict[int, int], last_old: int, mea
     assert packed(recorded) == recorded
 
 
-def test_levels_of_a_curve_say_so_and_have_no_earlier_form() -> None:
+def test_levels_of_a_curve_say_so() -> None:
     recorded = RecordedLevels({7: 2}, 5, 1, "3fd0c7a9e112")
     assert packed(recorded) == recorded
-    assert (
-        RecordedLevels.of({table_properties.LEVELS: recorded.packed(), "recluster.level.5": "3"}) == recorded
-    )
     assert "curve" not in RecordedLevels({7: 2}).packed()
     young = packed(RecordedLevels({2 * n: 30 + n % 3 for n in range(1, 4_001)}, curve=recorded.curve))
     assert (young.curve, young.last_old > 0) == (recorded.curve, True)
@@ -100,6 +85,7 @@ def test_old_levels_become_a_mean_and_young_ones_stay() -> None:
     assert looked_up(recorded, [2, 3, recorded.last_old, 8_001]) == [recorded.mean_old] * 3 + [-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ids", [False, True], ids=["sequence numbers", "ids"])
 def test_a_text_is_short_however_often_levels_are_added(ids: bool) -> None:
     """Ids, as in tables of format version 1, tell nothing of a snapshot's age: a new one may count as old."""

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster import redaction
-from dbt_recluster.redaction import (
+from dbt_recluster.iceberg.session import redaction
+from dbt_recluster.iceberg.session.redaction import (
     hide,
     is_harmless,
     java_pattern,

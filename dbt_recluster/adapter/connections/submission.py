@@ -23,7 +23,7 @@ from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
-from dbt_recluster.redaction import redact
+from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.report.recluster_text import not_reclustered, recluster_line
 from dbt_recluster.text import count_noun
 

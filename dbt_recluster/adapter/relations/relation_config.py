@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
 from dbt_recluster.iceberg.table_properties import (
@@ -23,6 +22,7 @@ from dbt_recluster.iceberg.table_properties import (
     CLUSTER_BY,
     CURVE_PREFIX,
     DISTRIBUTION_MODE,
+    LEVELS,
     METRICS_PREFIX,
     OPTION_PREFIX,
     REST,
@@ -176,8 +176,8 @@ def clustering_change(
     curve = [curve_property(field.column) for field in key.on_curve] if key else []
     kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
-    if key is None:
-        obsolete += level_properties(actual.properties)
+    if key is None and LEVELS in actual.properties:
+        obsolete.append(LEVELS)
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:

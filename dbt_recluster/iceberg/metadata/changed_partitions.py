@@ -66,8 +66,9 @@ def _is_one_of(name: str, values: Sequence[Any]) -> Condition:
     return combine("or", conditions)
 
 
-def partition_of(table: IcebergTable, file: Any) -> PartitionText:
-    """Return the partition of a Java data file."""
+def partition_of(table: IcebergTable, task: Any) -> PartitionText:
+    """Return the partition of the file of Iceberg's scan task."""
+    file = task.file()
     spec_id = int(file.specId())
     kind = table.java.specs().get(spec_id).partitionType()
     return spec_id, str(table.iceberg.SingleValueParser.toJson(kind, file.partition()))

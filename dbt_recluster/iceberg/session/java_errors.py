@@ -10,7 +10,7 @@ from typing import Any
 
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.jvm import java_map, jvm
-from dbt_recluster.redaction import hide, redact, secrets_in
+from dbt_recluster.iceberg.session.redaction import hide, redact, secrets_in
 
 
 def causes(error: BaseException) -> Iterator[Any]:

@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.session.local_spark import (
     java_version,
     spark_home,
 )
-from dbt_recluster.redaction import hide, java_pattern, secrets_in
+from dbt_recluster.iceberg.session.redaction import hide, java_pattern, secrets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

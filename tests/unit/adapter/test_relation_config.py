@@ -119,15 +119,12 @@ def test_a_distribution_mode_of_the_model_wins() -> None:
 
 def test_a_key_taken_away_is_cleared() -> None:
     table = apply(TableClustering(), clustering_change(desired(cluster_by="id"), TableClustering()))
-    table = TableClustering(
-        table.sort_order, {**table.properties, "recluster.level.77": "2", "recluster.levels": "{}"}
-    )
+    table = TableClustering(table.sort_order, {**table.properties, "recluster.levels": "{}"})
     change = clustering_change(desired(), table)
     assert change.order == "unordered"
     assert set(change.unset_properties) == {
         "recluster.cluster_by",
         "write.distribution-mode",
-        "recluster.level.77",
         "recluster.levels",
     }
     assert not clustering_change(desired(), apply(table, change))

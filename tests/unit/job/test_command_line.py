@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster import redaction
+from dbt_recluster.iceberg.session import redaction
 from dbt_recluster.job.command_line import main
 from dbt_recluster.job.request import parse
 from dbt_recluster.operations.declaration import Operation
