@@ -26,10 +26,10 @@ demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the
 	@echo "Next, every load and recluster of the table; docs/start.md, part 4, goes on from there:"
 	@echo "    cd integration_tests && ../$(RUN)/dbt run-operation clustering_history --args '{table: lineitem}'"
 
-test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes
+test: lint spark ## Lint, types and the short tests, in two processes
 	@cat build/tests.txt
 
-test-all: ## Everything that CI checks
+test-all: ## Lint, types, documentation and all tests
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES) docs closed-network
 	@$(MAKE) --no-print-directory THOROUGH=1 spark more versions
 	@cat build/tests.txt

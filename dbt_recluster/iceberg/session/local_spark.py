@@ -193,7 +193,7 @@ def find_java_home(spark_version: str | None = None) -> Path:
     except metadata.PackageNotFoundError:
         version = "3.5"
     is_spark_4 = int(version.partition(".")[0]) >= 4
-    supported = (17, 21) if is_spark_4 else (8, 11, 17)
+    supported = (17, 21) if is_spark_4 else (11, 17)
     rejected = []
     from_environment = os.environ.get("JAVA_HOME")
     homes = {"JAVA_HOME": from_environment and Path(from_environment), "java on the PATH": _home_from_path()}
