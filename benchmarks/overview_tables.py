@@ -14,6 +14,7 @@ import io
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from dbt_recluster.clustering import table as clustered_table
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.job.command_line import main as run_command
 from dbt_recluster.maintenance import recluster
+
+PRICES = ("--prices", "currency=EUR,compute_hour=3.20,terabyte_scanned=5")
 
 
 def main() -> None:
@@ -42,11 +45,14 @@ def main() -> None:
             copy_table(directory / "warehouse" / "s", f"t{number}")
         overview()  # what the first call of a session pays
         figures["unchanged"] = overview()
+        figures["unchanged, with prices and reads"] = overview(PRICES)
         for number in range(options.tables):
             java = IcebergTable.load(spark, f"lake.s.t{number}").java
             generated.append(java, 0, 2 * options.files, 2 * options.files + 1)
         clustered_table._BLOCKS.clear()
         figures["loaded"] = overview()
+        clustered_table._BLOCKS.clear()
+        figures["loaded, with prices and reads"] = overview(PRICES)
         spark.stop()
     for name, found in figures.items():
         print(
@@ -59,7 +65,8 @@ def main() -> None:
 def make_table(spark: Any, generated: GeneratedFiles, files: int) -> None:
     """Make the first table, with one commit for each hundredth of its files, and recluster it."""
     spark.sql(
-        "create table lake.s.t0 (k bigint, v bigint) using iceberg tblproperties ('recluster.option.depth' = '1')"
+        "create table lake.s.t0 (k bigint, v bigint) using iceberg tblproperties ('recluster.option.depth' = '1', "
+        '\'recluster.option.reads\' = \'[{"where": "k = 5", "weight": 24}]\')'
     )
     spark.sql("alter table lake.s.t0 write locally ordered by k")
     java = IcebergTable.load(spark, "lake.s.t0").java
@@ -84,11 +91,11 @@ def copy_table(schema: Path, name: str) -> None:
         path.write_text(json.dumps(metadata))
 
 
-def overview() -> dict[str, Any]:
+def overview(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Run the command; return its seconds, the verdicts, and how many tables answered from their snapshots."""
     began = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = run_command(["overview", "--catalog", "lake", "--json"])
+        code = run_command(["overview", "--catalog", "lake", "--json", *arguments])
     seconds = time.monotonic() - began
     answer = json.loads(out.getvalue())
     expected = sum(table["is_expected"] for table in answer["tables"])

@@ -1,9 +1,9 @@
 """One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
 
 What tests/processes and tests/package hold starts processes of its own, and is marked `processes`. tests/official is
-dbt's own suite for adapters, marked `official`. `make more` runs these, `make test` all else, in two processes with a
-Spark each. `exhaustive` tests are more cases of another test, and so is all but the first case of a test marked
-`alike`: they run at night, by `NIGHTLY=1 make more`.
+dbt's own suite for adapters, marked `official`. `make more` runs these, `make spark` all else, in two processes with a
+Spark each, without those marked `thorough` unless THOROUGH=1. `exhaustive` tests are more cases of another test, and so
+is all but the first case of a test marked `alike`: they run at night, by `NIGHTLY=1 make more`.
 """
 
 from __future__ import annotations

@@ -62,11 +62,13 @@ def parse_prices(name: str, value: Any) -> PriceList:
     """Return the prices of a mapping, or of ``currency=EUR,compute_hour=3.20`` from a command line."""
     if isinstance(value, PriceList):
         return value
+    given, example = value, _EXAMPLE
     if isinstance(value, str):
+        example = "currency=EUR,compute_hour=3.20,terabyte_scanned=5"
         pairs = (part.partition("=") for part in value.split(","))
         value = {key.strip(): amount.strip() for key, _, amount in pairs}
     if not isinstance(value, Mapping) or len(value) < 2 or "currency" not in value:
-        raise OptionError(f"{name} must be a currency and prices, such as {_EXAMPLE}, not {value!r:.80}")
+        raise OptionError(f"{name} must be a currency and prices, such as {example}, not {given!r:.80}")
     names = [field.name for field in fields(PriceList)]
     if unknown := [str(key) for key in value if key not in names]:
         raise OptionError(f"{name} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")

@@ -32,6 +32,8 @@ from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 # Bytes of a property that was tampered with, unpacked.
 _MOST_UNPACKED = 1 << 22
 _COUNT = (1 << BITS) - 1
+# Characters of the last boundary.
+_LAST = 64
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
 # The whole numbers that stand for values of a type.
@@ -152,7 +154,6 @@ def _decoded(
         texts.append(last)
     if len(texts) != _COUNT:
         return None
-    # The first versions recorded neither.
     return _of_texts(texts, kind), recorded.get("ascending") is True, int(recorded.get("newest", 0))
 
 
@@ -166,13 +167,15 @@ def _decimal_type(text: str) -> pa.DataType:
 def _shortened(texts: Sequence[str], extra: int) -> tuple[list[int], list[str]]:
     """Return the start of each text, as the length that it shares with the start before, and the rest.
 
-    A start is long enough to lie above the text before, and longer by ``extra`` characters.
+    A start is long enough to lie above the text before, and longer by ``extra`` characters. Most of the last text is
+    kept, since rows beyond it count as new.
     """
     shared: list[int] = []
     added: list[str] = []
     last, before = "", next((text for text in texts if text != texts[0]), "")
     for text in texts:
-        end = last if text == before else text[: _shared(before, text) + 1 + extra]
+        length = max(_shared(before, text) + 1 + extra, _LAST if text == texts[-1] else 0)
+        end = last if text == before else text[:length]
         shared.append(_shared(last, end))
         added.append(end[shared[-1] :])
         before, last = text, end

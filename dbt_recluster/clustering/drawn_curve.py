@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.transforms import Truncate
 
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
@@ -31,10 +32,11 @@ _MOST_BLOCKS = 1_000
 BEYOND = 0.25
 
 
-def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
+def draw_curve(table: ClusteredTable, blocks: BlockMetadata, *, before_merge: bool = False) -> dict[str, str]:
     """Draw the boundaries of a table's curve if it has none, or new loads; return the properties that record them.
 
-    The samples of the loads stay with the table.
+    The samples of the loads stay with the table. Sorted loads of few rows are left alone. But where loads ascend, they
+    are drawn ``before_merge``: nothing samples them later, and late rows are told by the last boundary.
 
     Raises:
         ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
@@ -45,20 +47,20 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     curve = table.curve
     if curve is not None and not curve_boundaries.is_curve_of(curve, key, blocks):
         curve = None
-    unmerged = _unmerged_blocks(table, blocks, curve)
-    # A merge that left a load alone may have recorded boundaries with its rows.
-    is_known = (blocks.sequence > 0) & (blocks.sequence <= (0 if curve is None else curve.newest))
-    new = unmerged & ~is_known
-    is_few = np.count_nonzero(unmerged) <= _MOST_BLOCKS
-    if is_few:
-        table.sampled |= _samples(
-            table, blocks.take(unmerged & ~np.isin(blocks.added_by, list(table.sampled)))
-        )
+    unmerged = _unmerged_blocks(table, blocks, curve, before_merge)
+    new = unmerged & ~_are_known(table, blocks, curve)
+    # The planner likes to know the rows of all loads, boundaries need those of new ones.
+    sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_BLOCKS else new
+    if is_few := np.count_nonzero(sampled) <= _MOST_BLOCKS:
+        known = np.isin(blocks.added_by, list(table.sampled))
+        table.sampled |= _samples(table, blocks.take(sampled & ~known))
     if curve is not None and not new.any():
         return {}
     if is_few and new.any():
+        ascending = _ascending(table, curve, blocks, new)
         samples = [table.sampled[load] for load in np.unique(blocks.added_by[new]).tolist()]
     else:
+        ascending = () if curve is None else curve.ascending
         samples, new = [_sample_of_table(table, int(blocks.rows.sum()))], np.ones(len(blocks), np.bool_)
     columns = [list(parts) for parts in zip(*(sample.columns for sample in samples), strict=True)]
     weights = [np.full(len(sample.columns[0]), sample.weight) for sample in samples]
@@ -68,7 +70,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     weight = np.concatenate(weights)
     drawn = replace(
         Curve.of([pa.concat_arrays(parts) for parts in columns], weight),
-        ascending=_ascending(curve, samples),
+        ascending=ascending,
         newest=int(blocks.sequence.max()),
     )
     ids = table.iceberg.field_ids
@@ -77,26 +79,42 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     return properties
 
 
-def _ascending(curve: Curve | None, loads: list[SampledLoad]) -> tuple[bool, ...]:
-    """Return the columns in which a load lies beyond the boundaries so far."""
+def _are_known(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
+    """Return the blocks of loads that the boundaries know, merged or not: bool (n,)."""
+    # Sequence numbers of another table or branch mean nothing here.
+    is_own = curve is not None and table.iceberg.branch is None and curve.newest <= blocks.sequence.max()
+    known: BoolArray = (blocks.sequence > 0) & (blocks.sequence <= (curve.newest if curve and is_own else 0))
+    return known
+
+
+def _ascending(
+    table: ClusteredTable, curve: Curve | None, blocks: BlockMetadata, new: BoolArray
+) -> tuple[bool, ...]:
+    """Return the columns in which a new load lies beyond the boundaries so far."""
     if curve is None:
         return ()
-    beyond = [
-        [float(above.mean()) for above in curve.beyond(load.columns)]
-        for load in loads
-        if len(load.columns[0])
-    ]
-    return tuple(share > BEYOND for share in np.max(beyond, axis=0)) if beyond else ()
+    loads = [table.sampled[load].columns for load in np.unique(blocks.added_by[new]).tolist()]
+    beyond = [[float(above.mean()) for above in curve.beyond(load)] for load in loads if len(load[0])]
+    share = np.max(beyond, axis=0) if beyond else np.zeros(len(curve.boundaries))
+    # An attempt before may have drawn the same load.
+    drawn = table.drawn_curve.ascending if table.drawn_curve is not None else ()
+    return tuple(
+        # What lies beyond a truncated value is unknown to a load.
+        not isinstance(field.transform, Truncate) and (above > BEYOND or any(drawn[number : number + 1]))
+        for number, (field, above) in enumerate(zip(table.key.on_curve, share.tolist(), strict=True))
+    )
 
 
-def _unmerged_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
+def _unmerged_blocks(
+    table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None, before_merge: bool
+) -> BoolArray:
     """Return the blocks of loads to sample: those that no merge wrote, unless few and well sorted: bool (n,)."""
     if curve is None:
         return np.ones(len(blocks), np.bool_)
     level, run = levels_and_runs(table.iceberg, blocks, table.key)
     new: BoolArray = (run <= 0) & (level == 0)
     # Loads that came sorted along the curve move its boundaries once they have enough of the rows.
-    if blocks.rows[new].sum() >= 0.05 * blocks.rows.sum():
+    if (before_merge and any(curve.ascending)) or blocks.rows[new].sum() >= 0.05 * blocks.rows.sum():
         return new
     layout = curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level)
     return new if layout.load.any() else np.zeros(len(blocks), np.bool_)

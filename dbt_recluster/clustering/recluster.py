@@ -144,8 +144,7 @@ class Recluster:
         snapshot_id = blocks.metadata.snapshot_id
         field_ids = sort_order.key_field_ids(self._table.iceberg, self._table.key)
         self._change = replace(self._change, field_ids=field_ids)
-        if boundaries := draw_curve(self._table, blocks.planned_metadata):
-            self._change = replace(self._change, properties={**self._changes, **boundaries})
+        if self._draw(blocks):
             blocks = self._table.blocks(where, snapshot_id, added_by)
         if not result.rounds:
             self._added_by = set(blocks.metadata.added_by.tolist())
@@ -166,6 +165,13 @@ class Recluster:
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
 
+    def _draw(self, blocks: SnapshotBlocks, *, before_merge: bool = False) -> bool:
+        """Draw the boundaries of a curve, and return whether they are new. A merge records them."""
+        boundaries = draw_curve(self._table, blocks.planned_metadata, before_merge=before_merge)
+        if boundaries:
+            self._change = replace(self._change, properties={**self._changes, **boundaries})
+        return bool(boundaries)
+
     def _commit_change(self) -> None:
         """Commit the change of the table without a merge."""
         table, key = self._table.iceberg, self._table.key
@@ -183,7 +189,10 @@ class Recluster:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
-        return plan_round(self._table, checkpoint, blocks, left)
+        planned = plan_round(self._table, checkpoint, blocks, left)
+        if planned.plan.block_sets and self._draw(blocks, before_merge=True):
+            planned = plan_round(self._table, checkpoint, self._read(), left)
+        return planned
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""

@@ -76,8 +76,8 @@ LEVELS: Final = _declare(
 )
 CURVE_PREFIX: Final = _declare(
     "recluster.curve.",
-    "For each column of a curve, by its field id, the boundaries that cut it into equal shares of the rows; at most "
-    "3,900 characters.",
+    "For each column of a curve, by its field id, the boundaries that cut it into equal shares of the rows, the newest "
+    "load that they know, and whether loads ascend; at most 3,900 characters.",
     "They are drawn anew from a sample of the table.",
     longest=3_900,
 )

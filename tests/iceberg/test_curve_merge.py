@@ -103,8 +103,7 @@ CURVES = [
 ]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("bits", [10, 3])
+@pytest.mark.parametrize("bits", [10, pytest.param(3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("key", CURVES, ids=str)
 def test_the_place_in_sql_is_that_of_the_curve(
     spark: Any, typed: tuple[str, Any], key: list[str], bits: int

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, metadata_file
 
+from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -124,6 +125,28 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
     later = ClusteredTable(spark, name)
     assert draw_curve(later, later.blocks().planned_metadata).keys() == drawn.keys()
     assert later.curve.newest == again.curve.newest + 1
+
+
+def test_small_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=0)
+    spark.sql(f"alter table {name} add column day int")
+    for number in range(2):
+        load(spark, name, number, ROWS, f"{number} day")
+        recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
+    for number in range(2, 12):
+        rows = f"select id, id a, id % 5000 b, 0 p, {number} day from range({ROWS}, {ROWS + 40})"
+        table = ClusteredTable(spark, name)
+        query = sorted_along_curve(rows, table.key, table.iceberg.properties, table.iceberg.columns(), None)
+        spark.sql(query).coalesce(1).writeTo(name).append()
+    before = ClusteredTable(spark, name)
+    newest = int(before.blocks().planned_metadata.sequence.max())
+    assert draw_curve(before, before.blocks().planned_metadata) == {}
+    assert recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500, final=True).rounds
+    after = ClusteredTable(spark, name).curve
+    assert before.curve is not None
+    assert after is not None
+    assert (before.curve.ascending, after.ascending) == ((False, True), (False, True))
+    assert before.curve.newest < newest <= after.newest
 
 
 def test_partitions_are_apart(spark: Any, schema: str) -> None:

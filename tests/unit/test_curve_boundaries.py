@@ -137,6 +137,24 @@ def test_how_loads_ascend_and_the_newest_of_them_come_back() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("kind", "sample"),
+    [
+        ("text", pa.array(["new", "open"] * 200 + ["shipped"] * 600)),
+        ("double", pa.array([*RANDOM.random(600).tolist(), *[99.99] * 400])),
+        ("two values", pa.array([1_000_003, 1_000_007] * 500, pa.int32())),
+        ("one value", pa.array([20_454] * 1_000, pa.int32()).cast(pa.date32())),
+        ("decimal", pa.array([Decimal("1.25"), Decimal("7.77")] * 500, pa.decimal128(9, 2))),
+        ("binary", pa.array([b"\x01", b"\xff\x01\x02"] * 500)),
+    ],
+)
+def test_no_row_of_the_sample_lies_beyond_what_is_recorded(kind: str, sample: pa.Array) -> None:
+    recorded = recorded_curve(as_properties(KEY, curve_of(sample, sample), IDS), KEY)
+    assert recorded is not None
+    beyond, _ = recorded.beyond([sample, sample])
+    assert beyond.mean() < 0.002, kind
+
+
 def test_decimals_of_38_digits_keep_them() -> None:
     most = Decimal("9" * 36 + ".99")
     sample = pa.array(

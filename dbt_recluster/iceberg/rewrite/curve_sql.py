@@ -23,7 +23,7 @@ from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.columns import base_type, quote_path
 from dbt_recluster.key.curve import Curve, curve_states
-from dbt_recluster.key.transforms import INTEGERS, TEXTS, Transform
+from dbt_recluster.key.transforms import INTEGERS, TEXTS
 
 # What the boundaries of a column are compared with, and their type, by Spark's type of the column.
 _COMPARED = {
@@ -73,8 +73,7 @@ def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, s
     """
     columns = place_columns(curve, key, types, place)
     ascending = compress(zip(key.on_curve, curve.boundaries, strict=True), curve.ascending)
-    beyond = (_beyond(field, types[field.column], ends) for field, ends in ascending)
-    is_new = " or ".join(filter(None, beyond)) or "false"
+    is_new = " or ".join(_beyond(field, types[field.column], ends) for field, ends in ascending) or "false"
     following = 1 << (curve.bits * len(key.on_curve))
     columns.append(f"if({is_new}, {place} + {following}, {place}) as {place}_of_load")
     return f"select *, {', '.join(columns)} from (\n{query}\n)"
@@ -128,11 +127,9 @@ def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[s
 
 
 def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
-    """Return SQL of whether a value is above the last boundary, or nothing if that is unknown of its transform."""
+    """Return SQL of whether a value is above the last boundary; a comparison with NULL is NULL."""
     following = field.transform.next(boundaries[-1])
     if following is None:
-        if field.transform != Transform():
-            return ""
         value, array = _searched(field, spark_type, boundaries[-1:])
         return f"{value} > get({array}, 0)"
     value, array = _searched(field, spark_type, pa.array([following.as_py()], following.type))
