@@ -28,6 +28,8 @@ from dbt_recluster.key.transforms import Truncate
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # With more blocks, the whole table is sampled, as at its first clustering.
 _MOST_BLOCKS = 1_000
+# Of the rows, before loads that came sorted along the curve move its boundaries.
+_LEAST_SHARE = 0.05
 # A column ascends if more than this share of a load lies beyond the boundaries so far.
 BEYOND = 0.25
 
@@ -113,8 +115,7 @@ def _unmerged_blocks(
         return np.ones(len(blocks), np.bool_)
     level, run = levels_and_runs(table.iceberg, blocks, table.key)
     new: BoolArray = (run <= 0) & (level == 0)
-    # Loads that came sorted along the curve move its boundaries once they have enough of the rows.
-    if (before_merge and any(curve.ascending)) or blocks.rows[new].sum() >= 0.05 * blocks.rows.sum():
+    if (before_merge and any(curve.ascending)) or blocks.rows[new].sum() >= _LEAST_SHARE * blocks.rows.sum():
         return new
     layout = curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level)
     return new if layout.load.any() else np.zeros(len(blocks), np.bool_)

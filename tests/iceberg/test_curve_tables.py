@@ -12,6 +12,7 @@ import pytest
 from tables import checksum, metadata_file
 
 from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
+from dbt_recluster.clustering import drawn_curve
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -127,26 +128,40 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
     assert later.curve.newest == again.curve.newest + 1
 
 
-def test_small_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(spark: Any, schema: str) -> None:
+@pytest.mark.thorough
+def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
     name = make_table(spark, schema, loads=0)
     spark.sql(f"alter table {name} add column day int")
     for number in range(2):
         load(spark, name, number, ROWS, f"{number} day")
         recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
-    for number in range(2, 12):
-        rows = f"select id, id a, id % 5000 b, 0 p, {number} day from range({ROWS}, {ROWS + 40})"
-        table = ClusteredTable(spark, name)
-        query = sorted_along_curve(rows, table.key, table.iceberg.properties, table.iceberg.columns(), None)
-        spark.sql(query).coalesce(1).writeTo(name).append()
+    settings = {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "false"}
+    usual = {setting: spark.conf.get(setting) for setting in settings}
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    try:
+        for number in range(2, 5):
+            table = ClusteredTable(spark, name)
+            rows = f"select id, id a, {B.format(seed=number)} b, 0 p, 2 day from range({ROWS})"
+            query = sorted_along_curve(
+                rows, table.key, table.iceberg.properties, table.iceberg.columns(), None
+            )
+            spark.sql(query).writeTo(name).append()
+    finally:
+        for setting, value in usual.items():
+            spark.conf.set(setting, value)
     before = ClusteredTable(spark, name)
-    newest = int(before.blocks().planned_metadata.sequence.max())
-    assert draw_curve(before, before.blocks().planned_metadata) == {}
-    assert recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500, final=True).rounds
+    blocks = before.blocks().planned_metadata
+    assert draw_curve(before, blocks) == {}
+    assert recluster(spark, name, depth=1, block_rows=100_000).rounds
     after = ClusteredTable(spark, name).curve
     assert before.curve is not None
     assert after is not None
     assert (before.curve.ascending, after.ascending) == ((False, True), (False, True))
-    assert before.curve.newest < newest <= after.newest
+    assert before.curve.newest < blocks.sequence.max() == after.newest
 
 
 def test_partitions_are_apart(spark: Any, schema: str) -> None:

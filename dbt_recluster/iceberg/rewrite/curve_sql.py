@@ -132,7 +132,11 @@ def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
     if following is None:
         value, array = _searched(field, spark_type, boundaries[-1:])
         return f"{value} > get({array}, 0)"
-    value, array = _searched(field, spark_type, pa.array([following.as_py()], following.type))
+    begins = pa.array([following.as_py()], following.type)
+    start = field.transform.start(following, of_date=base_type(spark_type) == "date")
+    if column_starts(field, spark_type, begins)[0].as_py() != start:
+        return "false"  # the type ends before it
+    value, array = _searched(field, spark_type, begins)
     return f"{value} >= get({array}, 0)"
 
 
