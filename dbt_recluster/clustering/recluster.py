@@ -35,6 +35,8 @@ from dbt_recluster.planner import Plan, Policy
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
+# A table that waits for a condition is measured only if that is quick.
+_MOST_MEASURED = 10_000
 _LISTED_AGAIN = (
     "{count} listed more than once in the table's metadata, such as {path}. Iceberg removes files by path, so a merge "
     "would lose rows: they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM "
@@ -77,11 +79,21 @@ class Recluster:
         else:
             result.reason, result.depth_before, result.depth_after = reason, None, None
             result.blocks_before = result.blocks_after = block_count(self._table)
+            if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
+                self._measure()
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._commit_change()
             history.record_warning(self._table, self._rewrites)
         result.seconds = time.monotonic() - started
         return result
+
+    def _measure(self) -> None:
+        """Say how deep a table is that waits for a condition."""
+        result, policy = self._result, self._policy
+        measured = self._table.measure(self._table.current_blocks(self._where).blocks)
+        result.depth_before = result.depth_after = measured.average_depth
+        result.read_depth_before = result.read_depth_after = measured.read_depth
+        result.threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
 
     def _repeat_rounds(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ class TestDueModels:
         """Each build expires the snapshots before it, which count all the same."""
         for number in (1, 2):
             results, log = run_dbt_and_capture(["run"])
-            assert f"(next recluster after {3 - number} more commit{'s' * (number == 1)})" in log
+            waits = rf"\(depth {number}\.\d of 2; next recluster after {3 - number} more commit{'s' * (number == 1)}\)"
+            assert re.search(waits, log)
             response = results[0].adapter_response
             assert response["recluster_reason"] == (
                 f"no condition met: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"

@@ -75,6 +75,8 @@ def test_a_build_that_waits_says_for_what() -> None:
         "db.t", "ts", depth_after=None, reason="no condition met", waits_for="2 more commits"
     )
     assert note_of(waiting) == "next recluster after 2 more commits"
+    waiting.depth_after, waiting.threshold = 3.14, 4
+    assert note_of(waiting) == "depth 3.1 of 4; next recluster after 2 more commits"
     assert note_of(result(0)) == "depth 1.4 of 4"
 
 
