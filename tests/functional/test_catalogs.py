@@ -80,7 +80,6 @@ class TestCatalogBeside:
             project.adapter.drop_schema(relation.without_identifier())
             assert project.test_schema not in project.adapter.list_schemas(CATALOG)
 
-    @pytest.mark.thorough
     def test_a_project_is_built_three_times(self, project: Any, spark: Any) -> None:
         run_dbt(["seed"])
         for run in range(3):

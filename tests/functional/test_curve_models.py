@@ -128,6 +128,7 @@ class TestKeyChanges(Curves):
     def models(self) -> dict[str, str]:
         return {"events.sql": EVENTS}
 
+    @pytest.mark.thorough
     def test_from_a_plain_key_to_a_curve_and_back(
         self, project: Any, sql: Any, key: Any, listed: Any
     ) -> None:

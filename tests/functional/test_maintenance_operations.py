@@ -94,7 +94,6 @@ class TestConfig(Operations):
     def models(self) -> dict[str, str]:
         return {"events.sql": MAINTAINED}
 
-    @pytest.mark.thorough
     def test_each_build_does_what_is_due(self, project: Any, table: str, sql: Any) -> None:
         before = sql("select count(*) from {schema}.events.snapshots")[0][0]
         assert before > 1

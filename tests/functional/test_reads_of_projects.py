@@ -33,6 +33,7 @@ def as_json(name: str, **arguments: Any) -> Any:
     return operate_json(name, json.dumps({**arguments, "format": "json"}))
 
 
+@pytest.mark.thorough
 class TestReadsOfProjects:
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
@@ -52,7 +53,6 @@ class TestReadsOfProjects:
     def project_config_update(self) -> dict[str, Any]:
         return {"models": {"test": {"recent": {"materialized": "view"}}}}
 
-    @pytest.mark.thorough
     def test_merges_follow_what_the_project_reads(self, project: Any) -> None:
         def run(load: int, *select: str, reads: str = "project") -> dict[str, Any]:
             variables = json.dumps({"load": load, "reads": reads})

@@ -55,6 +55,7 @@ def test_many_reads_want_a_low_threshold_and_few_a_high_one(
     assert bool(done.rounds) == (depth < LOADS)
 
 
+@pytest.mark.thorough
 def test_without_reads_it_is_the_default(spark: Any, table: str) -> None:
     assert recluster(spark, table, "k", depth="auto", block_rows=100).rounds
     assert threshold(spark, table) == Policy().depth
@@ -111,6 +112,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
     assert threshold(spark, table) is None
 
 
+@pytest.mark.thorough
 def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     """Twin: the bytes of the blocks whose bounds hold a key of a read, before the recluster and after it."""
     spark.sql(
@@ -163,6 +165,7 @@ def test_a_loss_is_told_only_after_the_first_week(spark: Any, table: str) -> Non
     assert later.loss() == balance.rewritten - balance.saved > 0
 
 
+@pytest.mark.thorough
 def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) -> None:
     def saved() -> int:
         keyed = ClusteredTable(spark, table, "k")

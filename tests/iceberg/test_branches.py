@@ -69,6 +69,7 @@ def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, version:
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.thorough
 def test_main_and_branch_keep_their_levels(spark: Any, schema: str) -> None:
     """A commit to one of them keeps the levels of blocks that only the other still has."""
     name = with_branch(spark, schema)
@@ -80,6 +81,7 @@ def test_main_and_branch_keep_their_levels(spark: Any, schema: str) -> None:
     assert min(levels_of(spark, name, None)) > 0
 
 
+@pytest.mark.thorough
 def test_writers_to_main_are_no_conflict(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema, properties={"write.delete.mode": "copy-on-write"})
     before = checksum(spark, name)
@@ -100,6 +102,7 @@ def test_writers_to_main_are_no_conflict(spark: Any, schema: str) -> None:
     assert recluster(spark, name, branch="audit", listener=deletes, **OPTIONS).conflicts == 1
 
 
+@pytest.mark.thorough
 def test_what_a_branch_refuses(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema)
     spark.sql(f"alter table {name} create tag audited")
@@ -118,6 +121,7 @@ def test_what_a_branch_refuses(spark: Any, schema: str) -> None:
     assert head(spark, name) != main
 
 
+@pytest.mark.thorough
 def test_a_curve_on_a_branch(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     key = ["hilbert(id, k)"]
@@ -135,6 +139,7 @@ def test_a_curve_on_a_branch(spark: Any, schema: str) -> None:
     assert checksum(spark, name) == before
 
 
+@pytest.mark.thorough
 def test_the_command_and_a_session_that_writes_to_the_branch(
     spark: Any, schema: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

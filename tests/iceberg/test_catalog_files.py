@@ -112,6 +112,7 @@ def test_a_file_that_another_table_uses_is_no_orphan(
     assert (checksum(spark, table), checksum(spark, other)) == before
 
 
+@pytest.mark.thorough
 def test_a_copy_of_a_table_is_another_table(spark: Any, catalog: str, tmp_path: Path) -> None:
     """It has the same uuid, and the last two parts of its name may be the same too."""
     table = make_table(spark, f"{catalog}.originals.sales", files=2, rows=10)
@@ -127,6 +128,7 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, catalog: str, tmp_path: 
     assert checksum(spark, other) == before
 
 
+@pytest.mark.thorough
 def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, catalog: str, tmp_path: Path) -> None:
     """Hadoop's catalogs give the metadata files of all tables the same names."""
     table = make_table(spark, f"{catalog}.sales", files=1, rows=10)
@@ -166,6 +168,7 @@ def test_all_kinds_of_files_are_known(spark: Any, schema: str, tmp_path: Path) -
     assert spark.sql(f"select count(*) from {other} version as of {snapshot}").first()[0] == first[0]
 
 
+@pytest.mark.thorough
 def test_its_own_files_by_another_path_are_no_orphans(spark: Any, catalog: str, tmp_path: Path) -> None:
     data, link = tmp_path / "sales/t/data", tmp_path / "link"
     data.mkdir(parents=True)

@@ -66,6 +66,7 @@ def settle(spark: Any, table: str) -> None:
     forget_checkpoints()
 
 
+@pytest.mark.thorough
 def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for partition in range(3):
@@ -103,6 +104,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     assert found.depth_before > 1
 
 
+@pytest.mark.thorough
 def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for _ in range(2):
@@ -162,6 +164,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
             assert is_known(), undo
 
 
+@pytest.mark.thorough
 def test_what_others_commit_during_a_merge_is_looked_at(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for partition in (0, 0, 1):
@@ -173,6 +176,7 @@ def test_what_others_commit_during_a_merge_is_looked_at(spark: Any, schema: str)
     assert (found.blocks_in, found.blocks_before) == (2, 4)
 
 
+@pytest.mark.thorough
 def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for partition in (0, 0, 1, 1):
@@ -192,6 +196,7 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
     assert is_recorded()
 
 
+@pytest.mark.thorough
 def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     for partition in (0, 0, 1, 1):
@@ -204,6 +209,7 @@ def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
     assert build(spark, table).blocks_in == 4
 
 
+@pytest.mark.thorough
 def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
     """At a threshold below 2 the planner puts partitions off while others have cheaper sets."""
     table, options = make(spark, schema), replace(BUILD, depth=1.5)
@@ -272,6 +278,7 @@ def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, 
     assert CHECKPOINT not in IcebergTable.load(spark, table).properties
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(
     ("kind", "values"),
@@ -320,6 +327,7 @@ def test_what_can_be_told_of_an_append(spark: Any, schema: str, clause: str, kno
         assert len(changed) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", ["MOST_MANIFESTS", "MOST_ENTRIES", "MOST_PARTITIONS"])
 def test_too_much_of_a_change_is_not_told(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, limit: str

@@ -37,6 +37,7 @@ def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **g
     return Recluster(ClusteredTable(spark, table, "k"), options).run()
 
 
+@pytest.mark.thorough
 def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
     load(spark, table, 3)
     unmet = after_build(spark, table, {"commits": 4, "rows": 4000})
@@ -119,6 +120,7 @@ def test_no_time_passes_before_the_first_commit(spark: Any, table: str) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_the_clustering_ratio(spark: Any, table: str) -> None:
     load(spark, table, 3)  # 3 blocks over each key: 100 * (1 - log10(3))
     assert after_build(spark, table, when={"ratio": 52.2}).reason == (
@@ -129,6 +131,7 @@ def test_the_clustering_ratio(spark: Any, table: str) -> None:
     assert after_build(spark, table, when={"ratio": 60}).rounds == []
 
 
+@pytest.mark.thorough
 def test_a_condition_stays_met(spark: Any, table: str) -> None:
     """A recluster that rewrites nothing, such as one without a gain, leaves the count as it is."""
     for _ in range(2):
@@ -149,12 +152,14 @@ def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:
     load(spark, table, 3)
     options = ReclusterOptions(depth=2, block_rows=100, after={"rows": 1e9})
     assert Recluster(ClusteredTable(spark, table, "k"), options).run().rounds
 
 
+@pytest.mark.thorough
 def test_an_example_query(spark: Any, table: str) -> None:
     load(spark, table, 2)
     query = f"select * from {table} where k = 310"

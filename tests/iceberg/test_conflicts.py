@@ -83,6 +83,7 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_clustered", [True, False])
 @pytest.mark.parametrize("step", ["merge", "commit"])
 def test_a_sort_order_that_another_writer_sets_stays(
@@ -324,6 +325,7 @@ def test_blocks_that_another_writer_removed_and_expired(spark: Any, schema: str)
     assert checksum(spark, name) == before
 
 
+@pytest.mark.thorough
 def test_writers_that_are_always_faster(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=200, properties={"write.update.mode": "merge-on-read"})
     update = f"update {name} set v = concat(v, '.') where id % 100 = 0"

@@ -55,6 +55,7 @@ def mean_opened(spark: Any, name: str, wheres: list[str]) -> float:
     return sum(blocks_opened(spark, name, where) for where in wheres) / len(wheres)
 
 
+@pytest.mark.thorough
 def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
     load(spark, table, 4)

@@ -109,6 +109,7 @@ def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: st
     assert [len(set(part.tolist())) for part in np.array_split(day, 8)] == [3, *[1] * 7]
 
 
+@pytest.mark.thorough
 def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, loads=1)
     recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)

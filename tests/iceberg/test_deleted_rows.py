@@ -24,6 +24,7 @@ def ordered(spark: Any, schema: str, **properties: Any) -> str:
     return table
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [3, 2])
 def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: str, version: int) -> None:

@@ -44,6 +44,7 @@ def test_an_interrupted_merge_leaves_no_files(
     assert staged_sets(spark, name) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["missing", "truncated"])
 def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> None:
     name = make_table(spark, schema, files=3)
@@ -62,6 +63,7 @@ def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> Non
     assert staged_sets(spark, name) == (0, 0)
 
 
+@pytest.mark.thorough
 def test_a_full_disk(spark: Any, schema: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -87,6 +89,7 @@ def test_a_full_disk(spark: Any, schema: str, tmp_path: Path) -> None:
         subprocess.run(["umount", "--lazy", str(small)], check=True)  # Spark may still have a file open
 
 
+@pytest.mark.thorough
 def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=5)
 

@@ -200,6 +200,7 @@ def loaded(spark: Any, schema: str) -> str:
     return table
 
 
+@pytest.mark.thorough
 def test_what_was_recorded_is_followed_by_everybody_until_it_is_forgotten(spark: Any, loaded: str) -> None:
     imported = import_reads(
         spark,
@@ -271,6 +272,7 @@ def test_a_log_may_be_named_itself(spark: Any, wide: str, tmp_path: Path) -> Non
     assert filters == ["n IS NOT NULL, n = 1"]
 
 
+@pytest.mark.thorough
 def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str) -> None:
     """Every type of value is written as SQL that means the same."""
     spark.sql(f"create table {schema}.big (k bigint, p int) using iceberg")
@@ -297,6 +299,7 @@ def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:
     assert clustering_information(spark, loaded, "k")["share_wasted"] == 0.15
 
 
+@pytest.mark.thorough
 def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
     recluster(spark, loaded, "k", depth=3, block_rows=100, where="k < 300")
     unknown = clustering_report_data(spark, loaded, "k")

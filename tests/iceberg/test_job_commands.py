@@ -61,6 +61,7 @@ def depth(spark: Any, table: str) -> float:
     return float(clustering_information(spark, table, "k")["average_depth"])
 
 
+@pytest.mark.thorough
 def test_options_come_from_the_table_and_those_of_the_command_line_win(
     spark: Any, sales: str, as_json: Any
 ) -> None:
@@ -210,6 +211,7 @@ def test_maintain_does_what_is_due(spark: Any, sales: str, run: Run, as_json: An
     assert run("maintain", table)[:2] == (0, f"{table}: nothing to do\n")
 
 
+@pytest.mark.thorough
 def test_suspend_history_estimate_and_resume(spark: Any, sales: str, run: Run, as_json: Any) -> None:
     table = keyed(spark, sales, "t", depth="1")
     code, out, _ = run("suspend", table)

@@ -212,6 +212,7 @@ def test_a_table_that_spark_cannot_cluster_fails_alone(spark: Any, project: Proj
     assert run("information", *chosen)[0] == 1
 
 
+@pytest.mark.thorough
 def test_options_of_the_manifest_are_recorded(spark: Any, project: Project, run: Any) -> None:
     """Those who name the table, its namespace or its catalog afterwards go by them, as after a build of dbt's."""
     name = table(spark, project, "orders")
@@ -359,6 +360,7 @@ def test_names_what_dbt_lists_and_other_operations(
     assert "--map hive: no table of" in answer["error"]
 
 
+@pytest.mark.thorough
 def test_dbt_ls_writes_a_manifest_while_its_lines_are_awaited(
     spark: Any, project: Project, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_everything_in_the_summary_of_a_recluster_is_documented(spark: Any, sche
     assert not {name for name in ours if f"`{name}`" not in page}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("by_model", [True, False], ids=["a model's order", "an order set by hand"])
 def test_an_operation_removes_what_is_kept_in_a_table(spark: Any, schema: str, by_model: bool) -> None:
     table = f"{schema}.events"

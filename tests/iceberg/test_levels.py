@@ -124,6 +124,7 @@ def claim_sorted(spark: Any, name: str) -> None:
     spark.sql(f"refresh table {name}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", [2, 1])
 @pytest.mark.parametrize("key", ["k", "k, id"])
 def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: int, key: str) -> None:
@@ -140,6 +141,7 @@ def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: i
     assert result.depth_after <= 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("key", "rows"),
     [

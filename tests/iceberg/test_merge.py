@@ -313,6 +313,7 @@ def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method:
         check_blocks(spark, name, "k", sets, block_rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [["v", "k"], "k", "v"], ids=str)
 def test_most_rows_on_one_value(spark: Any, schema: str, key: str | list[str]) -> None:

@@ -82,6 +82,7 @@ def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, vers
     assert len(rewrites(spark, name)) == 2
 
 
+@pytest.mark.thorough
 def test_a_recluster_after_it_warns_once_too(spark: Any, schema: str) -> None:
     name = clustered(spark, schema)
     binpack(spark, name)
@@ -112,6 +113,7 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
     assert len(warned(build(spark, name))) == 1
 
 
+@pytest.mark.thorough
 def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     name = clustered(spark, schema)
     table = ClusteredTable(spark, name)

@@ -60,6 +60,7 @@ def table(spark: Any, schema: str) -> str:
     return name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deletable", [True, False])
 def test_a_failure_before_the_commit(spark: Any, table: str, deletable: bool) -> None:
     before, old = checksum(spark, table), data_files(spark, table)

@@ -74,6 +74,7 @@ def test_shares_rise_while_tasks_end(
     }
 
 
+@pytest.mark.thorough
 def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, table: str) -> None:
     reports: list[Progress] = []
 
@@ -88,6 +89,7 @@ def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, tab
     assert not watchers()
 
 
+@pytest.mark.thorough
 def test_a_failed_round_is_reported_and_its_thread_has_ended(
     spark: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,7 @@ def _row_groups(spark: Any, name: str) -> list[tuple[int, int, int]]:
     return groups
 
 
+@pytest.mark.thorough
 def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=8, keys=100_000)
     half = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0] * 6 // 10
@@ -280,6 +281,7 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     assert estimate.expected_depth == result.depth_after == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("depth", [1, 2])
 def test_frequent_values_come_to_rest(spark: Any, schema: str, depth: int) -> None:

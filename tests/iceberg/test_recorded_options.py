@@ -50,6 +50,7 @@ def most_rows(spark: Any, table: str) -> int:
     return int(spark.sql(f"select max(record_count) from {table}.files").first()[0])
 
 
+@pytest.mark.thorough
 def test_a_recluster_goes_by_them(spark: Any, schema: str) -> None:
     table = recorded(spark, schema, block_rows=400, depth=1, final="true")
     done = recluster(spark, table, final=False)

@@ -60,6 +60,7 @@ def test_blocks_full_in_bytes_are_left_alone(spark: Any, schema: str) -> None:
     assert recluster(spark, name, "k").rounds == []
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("where", ["k < 500 or k >= 600", "k >= 600"])
 def test_blocks_outside_of_where_are_not_joined_across(spark: Any, schema: str, where: str) -> None:

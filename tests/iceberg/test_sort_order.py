@@ -151,6 +151,7 @@ def test_removing_clustering_takes_the_curve(spark: Any, schema: str) -> None:
     assert key_of(spark, name) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("there", "version"),
     [

@@ -10,6 +10,7 @@ from tables import append, checksum, make_table
 from dbt_recluster.maintenance import clustering_information, recluster
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("partitioned", ["truncate(500, k), bucket(2, id)", "bucket(3, id)", "v"])
 def test_partitions_are_kept_apart(spark: Any, schema: str, partitioned: str) -> None:
@@ -36,6 +37,7 @@ def test_partitions_are_kept_apart(spark: Any, schema: str, partitioned: str) ->
     assert clustering_information(spark, name)["max_depth"] <= 2
 
 
+@pytest.mark.thorough
 def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=4)
     spark.sql(f"alter table {name} add partition field bucket(2, id)")
@@ -47,6 +49,7 @@ def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> N
     assert [tuple(row) for row in specs] == [(0, 4000), (1, 4000)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partitioned", ["b", "truncate(2, b)"])
 def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
     name = f"{schema}.t"
@@ -116,6 +119,7 @@ def test_format_versions(spark: Any, schema: str, version: int) -> None:
         assert spark.sql(lineage.format(name)).collect() == rows
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [3, 2])
 def test_deletes_are_applied_and_not_lost(spark: Any, schema: str, version: int) -> None:

@@ -60,6 +60,7 @@ def test_a_stream_reads_each_row_once_however_often_it_is_reclustered(
     assert ids(spark, target) == ids(spark, source) == list(range(4500))
 
 
+@pytest.mark.thorough
 def test_a_recluster_is_no_change_to_a_changelog(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=500)
     assert merged(spark, name)

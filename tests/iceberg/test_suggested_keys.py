@@ -99,6 +99,7 @@ def sorted_copy(spark: Any, table: str, key: Sequence[str], partitioned: str) ->
     return copy
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("partitioned", "keys"),
     [

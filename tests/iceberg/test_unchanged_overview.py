@@ -81,6 +81,7 @@ def test_it_says_what_the_blocks_say(
         )
 
 
+@pytest.mark.thorough
 def test_whatever_changes_has_the_blocks_read(spark: Any, name: str) -> None:
     reclustered(spark, name)
     assert seen(spark, name).is_expected

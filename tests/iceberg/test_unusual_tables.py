@@ -177,6 +177,7 @@ def test_bounds_of_a_key_are_whole_or_a_warning_says_how(
     assert IcebergTable.load(spark, name).properties[property_name] == "full"
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 3])
 def test_lost_row_ids_are_told_once(spark: Any, schema: str, version: int) -> None:

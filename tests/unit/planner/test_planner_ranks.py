@@ -55,6 +55,7 @@ def assert_ranks(blocks, bounds):
     assert sorted(set(ranks)) == list(range(blocks.points))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TYPES)
 @given(data=st.data())
 def test_every_type_keeps_its_order_in_lists_and_arrow(name, data):
