@@ -46,7 +46,7 @@ def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
         [],
         None,
     )
-    assert (unmet.depth_after, unmet.blocks_after) == (None, 30)
+    assert (unmet.depth_after, unmet.threshold, unmet.blocks_after) == (3.0, 2.0, 30)
     load(spark, table)
     done = after_build(spark, table, {"commits": 4})
     assert (done.condition_met, len(done.rounds)) == ("4 of 4 commits", 1)
