@@ -282,16 +282,20 @@ def test_settings_that_stop_a_merge_or_its_commit(spark: Any, schema: str) -> No
         assert orphans(spark, name) == set(), setting
 
 
-@pytest.mark.parametrize("key", ["k", ["v", "k"], "truncate(5, v)"], ids=str)
-def test_quotes_that_hold_a_regular_expression(spark: Any, schema: str, key: Any) -> None:
-    """A setting of the session, under which Spark reads the names that a merge quotes otherwise."""
+@pytest.mark.parametrize("key", ["k", ["v", "k"], "truncate(5, v)", "hilbert(k, id)"], ids=str)
+def test_settings_that_read_the_sql_of_a_merge_otherwise(spark: Any, schema: str, key: Any) -> None:
+    """Quoted names as regular expressions, and no columns that refer to earlier ones."""
     name = make_table(spark, schema, files=3, rows=200)
     before = checksum(spark, name)
+    lateral = "spark.sql.lateralColumnAlias.enableImplicitResolution"
     spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
+    spark.conf.set(lateral, "false")
     try:
         assert recluster(spark, name, key, depth=1, block_rows=150).rounds
+        assert spark.conf.get(lateral) == "false"
     finally:
         spark.conf.unset("spark.sql.parser.quotedRegexColumnNames")
+        spark.conf.unset(lateral)
     assert checksum(spark, name) == before
 
 

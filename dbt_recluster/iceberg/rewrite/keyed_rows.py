@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # A catalog of Iceberg's functions alone; the session catalog may not have them.
 _FUNCTIONS = "recluster_iceberg_functions"
 _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
+_LATERAL_ALIASES = "spark.sql.lateralColumnAlias.enableImplicitResolution"
 # Threads of dbt share a session.
 _setting = threading.Lock()
 
@@ -99,7 +100,7 @@ class KeyedRows:
             names.insert(len(key.leading), f"{prefix}_place")
             on_curve = [field.column for field in key.on_curve]
             types = dict(zip(on_curve, _types(frame, map(quote_path, on_curve)), strict=True))
-            frame = frame.selectExpr("*", *place_columns(curve, key, types, f"{prefix}_place"))
+            frame = _with_steps(frame, place_columns(curve, key, types, f"{prefix}_place"))
         return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
 
     def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
@@ -183,7 +184,21 @@ class KeyedRows:
 
     def _with(self, *columns: str) -> KeyedRows:
         """Return the rows with more columns, each of which may refer to the ones before."""
-        return replace(self, frame=self.frame.selectExpr("*", *columns))
+        return replace(self, frame=_with_steps(self.frame, columns))
+
+
+def _with_steps(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Add columns as SQL that refer to earlier ones, which a session may not allow otherwise."""
+    conf = frame.sparkSession.conf
+    with _setting:
+        allowed = str(conf.get(_LATERAL_ALIASES))
+        if allowed == "true":
+            return frame.selectExpr("*", *columns)
+        conf.set(_LATERAL_ALIASES, "true")
+        try:
+            return frame.selectExpr("*", *columns)
+        finally:
+            conf.set(_LATERAL_ALIASES, allowed)
 
 
 def _types(frame: DataFrame, columns: Iterable[str]) -> list[str]:
