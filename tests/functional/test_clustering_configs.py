@@ -127,7 +127,6 @@ class TestColumnsOfTheModelAndOfTheTable(Clustering):
         (result,) = run_dbt(["run", "--select", name], expect_pass=expect_pass)
         return str(result.message)
 
-    @pytest.mark.thorough
     def test_another_spelling_of_a_column(self, project: Any, sql: Any) -> None:
         self.run(project, "select 1 as userid, 2 as b", cluster_by="userid")
         self.run(project, "select 2 as UserId, 2 as b", cluster_by="USERID")
