@@ -10,7 +10,7 @@ Usage: events_peers.py [--loads 20] [--depths 4,1.6] [--rows 30000]
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,8 @@ KEY = parse_cluster_key("hilbert(user, day)")
 # Files of a load, and loads between two rewrites of a peer.
 FILES, EVERY = 5, 5
 DDL = "(user bigint, day bigint, id bigint, payload string)"
-# A row rewrites nothing that this many random bytes do not outweigh, so that files of equal rows have equal sizes.
-PAYLOAD = 120
-
-# Rows rewritten by one call.
-Work = Callable[[int], int]
+# Random characters in each row, so that files of equal rows have about equal sizes.
+PAYLOAD = 180
 
 
 class Bounds:
@@ -177,7 +174,7 @@ def write_load(directory: Path, columns: list[IntArray], first: int, rows: int) 
     random = np.random.default_rng(first)
     directory.mkdir()
     for number, part in enumerate(along(Curve.of(arrow(own)).index(arrow(own)), -(-rows // FILES))):
-        payload = [random.bytes(PAYLOAD * 3 // 4).hex() for _ in part]
+        payload = [random.bytes(PAYLOAD // 2).hex() for _ in part]
         table = pa.table({"user": own[0][part], "day": own[1][part], "id": first + part, "payload": payload})
         pq.write_table(table, directory / f"{number}.parquet")
     return f"parquet.`{directory}`"

@@ -186,7 +186,7 @@ def _from_blocks(
     options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
     policy = replace(table.policy(options.policy), max_bytes=None)
     checkpoint = Checkpoint(table, policy, options.where)
-    threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
+    threshold = policy.threshold
     figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
     if prices is not None and prices.terabyte_scanned is not None:
         balance = CostModel(table, options.policy).balance()

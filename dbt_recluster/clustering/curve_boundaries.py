@@ -32,7 +32,7 @@ from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 # Bytes of a property that was tampered with, unpacked.
 _MOST_UNPACKED = 1 << 22
 _COUNT = (1 << BITS) - 1
-# Characters of the last boundary.
+# The most characters kept of the last boundary.
 _LAST = 64
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
@@ -167,8 +167,8 @@ def _decimal_type(text: str) -> pa.DataType:
 def _shortened(texts: Sequence[str], extra: int) -> tuple[list[int], list[str]]:
     """Return the start of each text, as the length that it shares with the start before, and the rest.
 
-    A start is long enough to lie above the text before, and longer by ``extra`` characters. Most of the last text is
-    kept, since rows beyond it count as new.
+    A start is long enough to lie above the text before, and longer by ``extra`` characters. The last text
+    keeps its start of `_LAST` characters, since rows beyond it count as new.
     """
     shared: list[int] = []
     added: list[str] = []

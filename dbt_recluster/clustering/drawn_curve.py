@@ -28,7 +28,7 @@ from dbt_recluster.key.transforms import Truncate
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # With more blocks, the whole table is sampled, as at its first clustering.
 _MOST_BLOCKS = 1_000
-# Of the rows, before loads that came sorted along the curve move its boundaries.
+# Loads that came sorted along the curve move its boundaries once they have this share of the rows.
 _LEAST_SHARE = 0.05
 # A column ascends if more than this share of a load lies beyond the boundaries so far.
 BEYOND = 0.25
@@ -37,8 +37,8 @@ BEYOND = 0.25
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata, *, before_merge: bool = False) -> dict[str, str]:
     """Draw the boundaries of a table's curve if it has none, or new loads; return the properties that record them.
 
-    The samples of the loads stay with the table. Sorted loads of few rows are left alone. But where loads ascend, they
-    are drawn ``before_merge``: nothing samples them later, and late rows are told by the last boundary.
+    The samples of the loads stay with the table. Sorted loads of few rows are left alone. Where loads ascend, they are
+    drawn ``before_merge``: no later call samples them, and the last boundary tells late rows from new ones.
 
     Raises:
         ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
@@ -51,7 +51,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata, *, before_merge: bo
         curve = None
     unmerged = _unmerged_blocks(table, blocks, curve, before_merge)
     new = unmerged & ~_are_known(table, blocks, curve)
-    # The planner likes to know the rows of all loads, boundaries need those of new ones.
+    # The planner uses samples of all loads, where these are few; boundaries need those of new loads only.
     sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_BLOCKS else new
     if is_few := np.count_nonzero(sampled) <= _MOST_BLOCKS:
         known = np.isin(blocks.added_by, list(table.sampled))
@@ -83,9 +83,9 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata, *, before_merge: bo
 
 def _are_known(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
     """Return the blocks of loads that the boundaries know, merged or not: bool (n,)."""
-    # Sequence numbers of another table or branch mean nothing here.
-    is_own = curve is not None and table.iceberg.branch is None and curve.newest <= blocks.sequence.max()
-    known: BoolArray = (blocks.sequence > 0) & (blocks.sequence <= (curve.newest if curve and is_own else 0))
+    newest = 0 if curve is None or table.iceberg.branch is not None else curve.newest
+    # A newer number than any block's comes from another table or branch.
+    known: BoolArray = (blocks.sequence > 0) & (blocks.sequence <= newest) & (newest <= blocks.sequence.max())
     return known
 
 
@@ -101,7 +101,7 @@ def _ascending(
     # An attempt before may have drawn the same load.
     drawn = table.drawn_curve.ascending if table.drawn_curve is not None else ()
     return tuple(
-        # What lies beyond a truncated value is unknown to a load.
+        # A load cannot tell what lies beyond a truncated value.
         not isinstance(field.transform, Truncate) and (above > BEYOND or any(drawn[number : number + 1]))
         for number, (field, above) in enumerate(zip(table.key.on_curve, share.tolist(), strict=True))
     )

@@ -88,12 +88,12 @@ class Recluster:
         return result
 
     def _measure(self) -> None:
-        """Say how deep a table is that waits for a condition."""
-        result, policy = self._result, self._policy
+        """Measure a table that waits for a condition."""
+        result = self._result
         measured = self._table.measure(self._table.current_blocks(self._where).blocks)
         result.depth_before = result.depth_after = measured.average_depth
         result.read_depth_before = result.read_depth_after = measured.read_depth
-        result.threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
+        result.threshold = self._policy.threshold
 
     def _repeat_rounds(self) -> None:
         while True:

@@ -91,10 +91,15 @@ class Policy:
         """Return the blocks that a plan may rewrite."""
         return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
 
+    @property
+    def threshold(self) -> float | None:
+        """Greatest average depth of any partition; None if it depends on the number of blocks."""
+        return float(self.depth * self.tolerance) if self.depth >= 1 else None
+
     def thresholds(self, count: IntArray) -> FloatArray:
         """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""
-        if self.depth >= 1:
-            return np.full(len(count), float(self.depth * self.tolerance))
+        if (threshold := self.threshold) is not None:
+            return np.full(len(count), threshold)
         thresholds: FloatArray = np.maximum(1.0, self.depth * count) * self.tolerance
         return thresholds
 

@@ -129,15 +129,14 @@ def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[s
 def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
     """Return SQL of whether a value is above the last boundary; a comparison with NULL is NULL."""
     following = field.transform.next(boundaries[-1])
-    if following is None:
-        value, array = _searched(field, spark_type, boundaries[-1:])
-        return f"{value} > get({array}, 0)"
-    begins = pa.array([following.as_py()], following.type)
-    start = field.transform.start(following, of_date=base_type(spark_type) == "date")
-    if column_starts(field, spark_type, begins)[0].as_py() != start:
-        return "false"  # the type ends before it
-    value, array = _searched(field, spark_type, begins)
-    return f"{value} >= get({array}, 0)"
+    ends, reaches = boundaries[-1:], ">"
+    if following is not None:
+        ends, reaches = pa.array([following.as_py()], following.type), ">="
+        start = field.transform.start(following, of_date=base_type(spark_type) == "date")
+        if column_starts(field, spark_type, ends)[0].as_py() != start:
+            return "false"  # the type has no such value
+    value, array = _searched(field, spark_type, ends)
+    return f"{value} {reaches} get({array}, 0)"
 
 
 def _constants(values: Iterable[Any], spark_type: str) -> str:
