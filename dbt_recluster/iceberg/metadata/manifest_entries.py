@@ -13,11 +13,13 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import STRUCT, JavaFunctions
+from dbt_recluster.iceberg.session.java_functions import FIELDS, STRUCT, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 # The maps of a column's metrics.
@@ -104,7 +106,7 @@ def read_entries(
         if "Cannot find source column for partition field" not in str(e):
             raise
         raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
-    parts.append([_values([], field.kind) for field in fields])
+    parts.append(_columns("", fields))
     return {
         field.name: pa.concat_arrays(arrays)
         for field, arrays in zip(fields, zip(*parts, strict=True), strict=True)
@@ -183,8 +185,7 @@ def _read(
     def read(task: Any) -> list[pa.Array]:
         with closing(task.rows()) as rows:
             texts = iterables.transform(iterables.filter(rows, is_wanted), as_text)
-            columns = functions.columns(texts, len(fields))
-        return [_values(column, field.kind) for column, field in zip(columns, fields, strict=True)]
+            return _columns(functions.lines(texts), fields)
 
     with closing(scan.planFiles()) as planned:
         tasks = java_items(java_list(table.spark, planned))
@@ -209,14 +210,35 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
     return functions.function(functions.fields(STRUCT, handles))
 
 
-def _values(texts: Sequence[str], kind: str) -> pa.Array:
-    """Parse the JSON of a column's values."""
-    text = ",".join(texts)
+def _columns(lines: str, fields: Sequence[_Field]) -> list[pa.Array]:
+    """Parse lines of :func:`_text`. Their JSON has no line break, tab or other control character."""
+    names = [str(place) for place in range(len(fields))]
+    stored = [_ARROW.get(_NUMBERS.get(field.kind, field.kind), pa.string()) for field in fields]
+    types = [pa.string() if pa.types.is_floating(kind) else kind for kind in stored]
+    table = pa.schema(zip(names, types, strict=True)).empty_table()
+    if lines:
+        table = csv.read_csv(
+            pa.BufferReader(lines.encode()),
+            csv.ReadOptions(use_threads=False, column_names=names, block_size=4 * len(lines)),
+            csv.ParseOptions(delimiter=FIELDS, quote_char=False),
+            csv.ConvertOptions(column_types=table.schema, null_values=["null"], strings_can_be_null=True),
+        )
+    columns = (column.combine_chunks() for column in table.columns)
+    return [_values(column, field.kind) for column, field in zip(columns, fields, strict=True)]
+
+
+def _values(column: pa.Array, kind: str) -> pa.Array:
+    """Convert the JSON of a column's values, or its numbers."""
+    if not pa.types.is_string(column.type):
+        return column.cast(_ARROW[kind])
+    if kind == "string" and not pc.any(pc.match_substring(column, "\\")).as_py():
+        return pc.utf8_slice_codeunits(column, 1, -1)
+    text = ",".join(column.fill_null("null").to_pylist())
     if kind in ("float", "double"):  # Python reads NaN and Infinity unquoted
         text = text.replace('"', "")
     values = json.loads(f"[{text}]")
     if kind == "binary" or kind.startswith("fixed"):
         return pa.array([None if value is None else bytes.fromhex(value) for value in values], pa.binary())
-    array = pa.array(values, _ARROW.get(_NUMBERS.get(kind, kind), pa.string()))
+    array = pa.array(values, _ARROW.get(kind, pa.string()))
     decimal = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
-    return array.cast(pa.decimal128(*map(int, decimal.groups())) if decimal else _ARROW.get(kind, array.type))
+    return array.cast(pa.decimal128(*map(int, decimal.groups()))) if decimal else array

@@ -25,7 +25,7 @@ _ARRAY = "[Ljava.lang.Object;"
 _PRIMITIVES = {"boolean": "java.lang.Boolean", "int": "java.lang.Integer", "long": "java.lang.Long"}
 
 # Separators that no path and no number contains.
-_FIELDS, _LINES = "\1", "\0"
+FIELDS, _LINES = "\1", "\0"
 
 
 class JavaFunctions:
@@ -101,7 +101,7 @@ class JavaFunctions:
         """
         handles = [self.method(owner, *value) if isinstance(value, tuple) else value for value in values]
         join = self.method(f"{_GUAVA}.Joiner", "join", STRING, _ARRAY)
-        join = join.bindTo(self._joiner(_FIELDS).useForNull("null"))
+        join = join.bindTo(self._joiner(FIELDS).useForNull("null"))
         text = join.asCollector(self._class(_ARRAY), len(handles))
         as_objects = [self.as_type(handle, OBJECT, owner) for handle in handles]
         text = self._handles.filterArguments(text, 0, self._array(self._invoke.MethodHandle, as_objects))
@@ -147,13 +147,11 @@ class JavaFunctions:
 
     def records(self, iterable: Any) -> list[list[str]]:
         """Return the fields of each text that :meth:`fields` wrote."""
-        return [text.split(_FIELDS) for text in self.strings(iterable)]
+        return [text.split(FIELDS) for text in self.strings(iterable)]
 
-    def columns(self, iterable: Any, count: int) -> list[list[str]]:
-        """Return the ``count`` fields of such texts, column by column."""
-        text = str(self._joiner(_LINES).join(iterable))
-        fields = text.replace(_LINES, _FIELDS).split(_FIELDS) if text else []
-        return [fields[place::count] for place in range(count)]
+    def lines(self, iterable: Any) -> str:
+        """Return such texts as lines."""
+        return str(self._joiner("\n").join(iterable))
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         return self._find("findStatic", owner, name, returns, *takes)
