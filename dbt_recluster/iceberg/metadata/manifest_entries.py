@@ -106,11 +106,11 @@ def read_entries(
         if "Cannot find source column for partition field" not in str(e):
             raise
         raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
-    parts.append(_columns("", fields))
-    return {
-        field.name: pa.concat_arrays(arrays)
-        for field, arrays in zip(fields, zip(*parts, strict=True), strict=True)
-    }
+    parts.append(_columns(b"", fields))
+    columns_of_parts = [list(arrays) for arrays in zip(*parts, strict=True)]
+    # Each column's parts are freed before the next column is put together.
+    parts.clear()
+    return {field.name: pa.concat_arrays(columns_of_parts.pop(0)) for field in fields}
 
 
 def check_sources(table: IcebergTable, spec_ids: Iterable[int]) -> None:
@@ -210,15 +210,15 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
     return functions.function(functions.fields(STRUCT, handles))
 
 
-def _columns(lines: str, fields: Sequence[_Field]) -> list[pa.Array]:
-    """Parse lines of :func:`_text`. Their JSON has no line break, tab or other control character."""
+def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
+    """Parse lines of :func:`_text`, whose JSON has no control characters."""
     names = [str(place) for place in range(len(fields))]
     stored = [_ARROW.get(_NUMBERS.get(field.kind, field.kind), pa.string()) for field in fields]
     types = [pa.string() if pa.types.is_floating(kind) else kind for kind in stored]
     table = pa.schema(zip(names, types, strict=True)).empty_table()
     if lines:
         table = csv.read_csv(
-            pa.BufferReader(lines.encode()),
+            pa.BufferReader(lines),
             csv.ReadOptions(use_threads=False, column_names=names, block_size=4 * len(lines)),
             csv.ParseOptions(delimiter=FIELDS, quote_char=False),
             csv.ConvertOptions(column_types=table.schema, null_values=["null"], strings_can_be_null=True),

@@ -149,9 +149,10 @@ class JavaFunctions:
         """Return the fields of each text that :meth:`fields` wrote."""
         return [text.split(FIELDS) for text in self.strings(iterable)]
 
-    def lines(self, iterable: Any) -> str:
+    def lines(self, iterable: Any) -> bytes:
         """Return such texts as lines."""
-        return str(self._joiner("\n").join(iterable))
+        # Joined otherwise, since py4j escapes line breaks.
+        return str(self._joiner(_LINES).join(iterable)).encode().replace(_LINES.encode(), b"\n")
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         return self._find("findStatic", owner, name, returns, *takes)
