@@ -22,7 +22,7 @@ from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession, RemoteSession
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
@@ -98,11 +98,8 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = ClusteringSession(self.connections)
-        if self.session.credentials.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
-
-            self.session = RemoteSession(self.connections)
+        is_remote = self.connections.profile.credentials.recluster_session is not None  # type: ignore[attr-defined]
+        self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
