@@ -346,13 +346,14 @@ class ReclusterAdapter(SparkAdapter):
 
         In a hook that reclusters the hook's own table, it is the recluster after the build.
         """
+        from dbt_recluster.adapter.dbt_run import RunVars
         from dbt_recluster.adapter.operations import operate, recluster_arguments, with_table
 
         given, is_own = with_table(given, macros)
         if is_own and name == "recluster" and not given.get("dry_run"):
             self.current_build().recluster(macros, recluster_arguments(given, macros))
         else:
-            operate(name, given, macros, self.run.context(macros))
+            operate(name, given, macros, self.run.context(RunVars.of(macros["var"])))
 
     @available.parse_list
     @as_dbt_errors()

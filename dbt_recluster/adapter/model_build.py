@@ -57,6 +57,7 @@ class ModelBuild:
         self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
+        self._settings = RunVars()
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_altered = False  # whether the table had its new clustering before the load
         self._is_reclustered = False  # by a hook
@@ -92,8 +93,7 @@ class ModelBuild:
                 f"{node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
-        with as_dbt_errors():
-            RunVars.of(self._macros["var"])
+        self._read_vars()
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -101,6 +101,10 @@ class ModelBuild:
         if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
             logger.info(f"{node.name}: {key.note}")
         return options
+
+    def _read_vars(self) -> None:
+        with as_dbt_errors():
+            self._settings = RunVars.of(self._macros["var"])
 
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
@@ -202,7 +206,7 @@ class ModelBuild:
             return result
         self.set_clustering()
         by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
-        AfterBuild(self._run, self._macros, self.options, self._former_key).finish(by_hook=by_hook)
+        self._after_build(self._macros).finish(by_hook=by_hook)
         # dbt-spark's relations do not say so, and the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
@@ -233,9 +237,14 @@ class ModelBuild:
             return
         if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
+            self._read_vars()
         self.set_clustering()
-        former_key, self._former_key = self._former_key, None
-        AfterBuild(self._run, macros, self.options, former_key).recluster(arguments)
+        after = self._after_build(macros)
+        self._former_key = None
+        after.recluster(arguments)
+
+    def _after_build(self, macros: Mapping[str, Any]) -> AfterBuild:
+        return AfterBuild(self._run, macros, self._settings, self.options, self._former_key)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""

@@ -76,10 +76,10 @@ class Catalogs:
         # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
         is_iceberg = self._class(catalog) == ICEBERG_CATALOG
-        listed = []
-        for name in names:
-            provider = "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(name))}")
-            listed.append(Listed(name, False, provider == "iceberg"))
+        formats = {
+            n: "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(n))}") for n in names
+        }
+        listed = [Listed(name, False, kind == "iceberg") for name, kind in formats.items()]
         return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
     def schemas(self, catalog: str | None) -> list[str]:
@@ -105,11 +105,6 @@ class Catalogs:
         if catalog not in self._classes:
             self._classes[catalog] = str(self.ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
         return self._classes[catalog]
-
-
-def quoted(catalog: str | None, schema: str) -> str:
-    """Quote the name of a schema of a catalog, or of the current one."""
-    return ".".join(quote(part) for part in (catalog, schema) if part)
 
 
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:

@@ -17,8 +17,9 @@ from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.relations.catalogs import Catalogs, quoted
+from dbt_recluster.adapter.relations.catalogs import Catalogs
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
+from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
     from dbt_recluster.adapter.relations.relation_config import TableClustering
@@ -153,8 +154,9 @@ class Tables:
         """Refuse to move files of another table, renamed or registered twice."""
         if not embedded.holds_files(directory):
             return
+        catalog = f"{quote(relation.database)}." if relation.database else ""
         for schema in self.catalogs.schemas(relation.database):
-            for row in self._ask(f"show table extended in {quoted(relation.database, schema)} like '*'"):
+            for row in self._ask(f"show table extended in {catalog}{quote(schema)} like '*'"):
                 is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
                 if row[0] and not is_this and _is_in(str(directory), str(row[3])):
                     raise ConfigurationError(

@@ -249,7 +249,8 @@ def sorted_along_curve(
         return None
     try:
         key, partitions = key.check(columns), partitions and partitions.check(columns)
-        place = _unused_name(columns.names)
+        places = (f"place_{number}" for number in count())
+        place = next(p for p in places if not any(name.lower().startswith(p) for name in columns.names))
         placed = place_query(query, curve, key, columns.types, place)
     except (ClusterKeyError, ValueError, pa.ArrowException):
         return None  # boundaries of another type, or a column that only the table has
@@ -257,13 +258,6 @@ def sorted_along_curve(
     items += [quote_path(field.column) for field in key.on_curve]
     selected = ", ".join(map(quote, columns.names))
     return f"select {selected} from (\n{placed}\n)\norder by {', '.join(filter(None, items))}"
-
-
-def _unused_name(names: Iterable[str]) -> str:
-    """Return a prefix that no column's name has."""
-    taken = [name.lower() for name in names]
-    prefixes = (f"place_{number}" for number in count())
-    return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in taken))
 
 
 @dataclass(frozen=True)
