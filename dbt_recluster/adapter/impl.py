@@ -159,10 +159,9 @@ class ReclusterAdapter(SparkAdapter):
         ]
 
     @available.parse_none
-    def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
+    def get_relation(self, database: str | None, schema: str, identifier: str) -> Any:
         """Return a relation that exists, or None. In macros, a node without a catalog has an undefined database."""
-        relation: BaseRelation | None = super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
-        return relation
+        return super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
 
     @available.parse_list
     def list_schemas(self, database: str | None) -> list[str]:
@@ -286,13 +285,6 @@ class ReclusterAdapter(SparkAdapter):
         """Drop a relation, or postpone that until the one that replaces it is created."""
         if not self.current_build().postpones_drop(relation):
             super().drop_relation(relation)  # type: ignore[no-untyped-call]
-
-    @available
-    def as_subquery(self, query: str) -> str:
-        """Return a model's query without its end, to be put between parentheses."""
-        from dbt_recluster.adapter.model_build import without_end
-
-        return without_end(query)
 
     @available
     def literal(self, value: Any) -> str:

@@ -42,6 +42,15 @@ _TOKENS = re.compile(
 )
 
 
+def without_end(query: str) -> str:
+    """Return a query without the semicolons at its end, and the comments around them."""
+    end = 0
+    for token in _TOKENS.finditer(query):
+        if token["end"] is None:
+            end = token.end()
+    return query[:end]
+
+
 class ModelBuild:
     """The node that a thread builds, from its first hook to its last; outside of a node, everything is empty.
 
@@ -342,6 +351,8 @@ class ModelBuild:
 
     # --- its query ---
 
+    as_subquery = staticmethod(without_end)
+
     def order_by(self, query: str) -> str | None:
         """Return the ``ORDER BY`` list of a new table's query, or None."""
         self._resolve_once(lambda: self._model_columns(query))
@@ -381,12 +392,3 @@ def options_of(node: Any) -> ModelOptions:
     """Return the checked options of a node."""
     with as_dbt_errors(node):
         return ModelOptions.of_config(node.config)
-
-
-def without_end(query: str) -> str:
-    """Return a query without the semicolons at its end, and the comments around them."""
-    end = 0
-    for token in _TOKENS.finditer(query):
-        if token["end"] is None:
-            end = token.end()
-    return query[:end]

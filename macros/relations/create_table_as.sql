@@ -12,7 +12,7 @@
     {%- elif order_by -%}
       {%- set compiled_code -%}
       select * from (
-        {{ adapter.as_subquery(compiled_code) }}
+        {{ build.as_subquery(compiled_code) }}
       )
       order by {{ order_by }}
       {%- endset -%}
