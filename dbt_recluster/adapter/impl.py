@@ -199,7 +199,7 @@ class ReclusterAdapter(SparkAdapter):
         """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
         if not self.session.missing_reason and self.tables.may_be_clustered(relation):
-            from dbt_recluster.adapter.table_figures import clustering_statistics
+            from dbt_recluster.adapter.operations import clustering_statistics
 
             try:
                 statistics = clustering_statistics(self.session.open(relation.render()))
@@ -351,6 +351,6 @@ class ReclusterAdapter(SparkAdapter):
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.table_figures import broken_limits
+        from dbt_recluster.adapter.operations import broken_limits
 
         return broken_limits(model, arguments, self.session.open)
