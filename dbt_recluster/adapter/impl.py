@@ -26,8 +26,7 @@ from dbt_recluster.adapter.connections.clustering_session import ClusteringSessi
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.adapter.relations.freshness import Freshness
+from dbt_recluster.adapter.relations.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format

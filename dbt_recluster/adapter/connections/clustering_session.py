@@ -145,7 +145,9 @@ class RemoteSession(ClusteringSession):
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
         files, snapshot_id = self._metadata_log(relation)
         try:
-            table = super().open(self._name_in_session(relation))
+            catalog, *rest = name_parts(relation)
+            is_ours = len(rest) > 1 and catalog == self.credentials.catalog
+            table = super().open(join_parts((self._session_catalog, *rest)) if is_ours else relation)
         except NotAnIcebergTableError as e:
             raise DifferentTableError(
                 f"the session of recluster_session has no table {relation}: {e}. Over the connection its metadata is "
@@ -223,12 +225,6 @@ class RemoteSession(ClusteringSession):
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
-
-    def _name_in_session(self, name: str) -> str:
-        catalog, *rest = name_parts(name)
-        if len(rest) < 2 or catalog != self.credentials.catalog:
-            return name
-        return join_parts((self._session_catalog, *rest))
 
     def _metadata_log(self, name: str) -> tuple[list[str], int | None]:
         """Return a table's metadata files over the connection, the current one last, and its snapshot id."""
