@@ -251,7 +251,7 @@ def note_of(result: ReclusterResult | None) -> str:
     return "; ".join(filter(None, [standing(result), waits]))
 
 
-def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> AdapterResponse:
+def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> Any:
     """Return dbt's response for a build, with notes on the model's line and the figures of a recluster."""
     plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
     if notes:
@@ -259,7 +259,4 @@ def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str])
     if result is None:
         return plain
     figures = result.as_dict()
-    completed: AdapterResponse = _Response(
-        **{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}}
-    )
-    return completed
+    return _Response(**{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}})

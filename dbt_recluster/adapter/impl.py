@@ -68,10 +68,10 @@ class ReclusterRelation(SparkRelation):
         """Accept any database."""
 
 
-def _of_tables(name: str, in_parsing: Any = None) -> Callable[..., Any]:
-    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns a constant."""
+def _of_tables(name: str) -> Callable[..., Any]:
+    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns None."""
 
-    @available.parse(lambda *_: in_parsing)
+    @available.parse_none
     def method(self: ReclusterAdapter, relation: BaseRelation | None) -> Any:
         return getattr(self.tables, name)(relation)
 
@@ -229,9 +229,9 @@ class ReclusterAdapter(SparkAdapter):
         return self.integrations.catalog(name)
 
     is_in_session_catalog = _of_tables("is_in_session_catalog")
-    cannot_replace_view = _of_tables("cannot_replace_view", False)
-    shares_directories = _of_tables("shares_directories", False)
-    is_own_table_of_spark = _of_tables("is_own_table_of_spark", False)
+    cannot_replace_view = _of_tables("cannot_replace_view")
+    shares_directories = _of_tables("shares_directories")
+    is_own_table_of_spark = _of_tables("is_own_table_of_spark")
     clear_directory = _of_tables("clear_directory")
 
     # --- builds ---

@@ -276,12 +276,9 @@ class RemoteSession(ClusteringSession):
 def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
     """Return the settings to start the session with: those ``given``, and defaults."""
     is_local = given.get("spark.master", "local").startswith("local")
+    remote = {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
     settings = {
-        **(
-            local_spark.local_settings()
-            if is_local
-            else {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
-        ),
+        **(local_spark.local_settings() if is_local else remote),
         DEFAULT_CATALOG: catalog,
         # Tables change over the connection, so a cached one is stale.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
