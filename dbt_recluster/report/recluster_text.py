@@ -6,15 +6,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from dbt_recluster.clustering.result import Progress
+from dbt_recluster.advice.prices import PriceList
+from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table
-
-if TYPE_CHECKING:
-    from dbt_recluster.advice.prices import PriceList
-    from dbt_recluster.clustering.result import ReclusterResult
 
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
