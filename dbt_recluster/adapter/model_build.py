@@ -353,23 +353,22 @@ class ModelBuild:
 
     as_subquery = staticmethod(without_end)
 
-    def order_by(self, query: str) -> str | None:
-        """Return the ``ORDER BY`` list of a new table's query, or None."""
-        self._resolve_once(lambda: self._model_columns(query))
-        return self.options.order_by()
+    def sorted_query(self, query: str, temporary: bool) -> str:
+        """Return the query of a new table, or of rows to insert, sorted as the table's rows should be.
 
-    def along_curve(self, query: str, temporary: bool) -> str | None:
-        """Return the query of a new table, or of rows to insert, sorted along the table's curve.
-
-        Returns None if it is not to be sorted so, and the query itself if its columns do not allow it.
+        A table's sort order does not apply to create-as-select, and no sort order has a curve.
         """
+        if not temporary:
+            self._resolve_once(lambda: self._model_columns(query))
         options, key, properties = self.options, self.options.cluster_by, self._before.properties
-        is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
-        if key is None or options.columns is None or not is_asked or recorded_curve(properties, key) is None:
-            return None
-        columns = self._tables.session.columns(self._model_columns(query))
-        partitions = self._loaded.partitions if temporary else None
-        return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
+        if key is None or options.columns is None or not options.sort_on_load:
+            return query
+        if recorded_curve(properties, key) is not None and (not temporary or self._loaded.can_be_sorted):
+            columns = self._tables.session.columns(self._model_columns(query))
+            partitions = self._loaded.partitions if temporary else None
+            return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
+        order_by = None if temporary else options.order_by()
+        return f"select * from (\n{without_end(query)}\n)\norder by {order_by}" if order_by else query
 
     # --- what it replaces ---
 
