@@ -111,9 +111,8 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
     """Return ``8.3 -> 1.4``, with enough decimals to tell the two apart, and ``about`` before the second."""
     if before is None or after is None:
         return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
-    if before == after:
-        return f"{before:.1f} -> {about}{after:.1f}"
-    decimals = next((n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}"), 4)
+    different = (n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}")
+    decimals = 1 if before == after else next(different, 4)
     return f"{before:.{decimals}f} -> {about}{after:.{decimals}f}"
 
 
