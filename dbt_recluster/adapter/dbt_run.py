@@ -12,7 +12,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.connections.submission import RunSubmission, failure_of_build, warnings_of
-from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
+from dbt_recluster.adapter.dbt_errors import failure, logger
 from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
@@ -59,21 +59,15 @@ _Response: type[Any] = make_dataclass(
 
 @dataclass(frozen=True)
 class RunVars:
-    """The settings of a whole run; reading them raises an OptionError if one is wrong.
+    """The settings of a whole run."""
 
-    Attributes:
-        is_off: Whether tables are not reclustered after their builds.
-        budget: The bytes that reclustering may rewrite over all tables, or None.
-        metrics: The file for the tables' metrics at the end of the run, or None.
-    """
-
-    is_off: bool
-    budget: int | None
-    metrics: Path | None
+    is_off: bool = False  # whether tables are not reclustered after their builds
+    budget: int | None = None  # the bytes that reclustering may rewrite over all tables
+    metrics: Path | None = None  # the file for the tables' metrics at the end of the run
 
     @classmethod
     def of(cls, var: Callable[..., Any], environment: Mapping[str, str] = os.environ) -> RunVars:
-        """Read the project's vars and the environment."""
+        """Read the project's vars and the environment; raise OptionError if one is wrong."""
         budget, metrics = var(BUDGET_VAR, None), var(METRICS.var, None)
         switches = {
             f"var {AUTOMATIC_CLUSTERING_VAR}": var(AUTOMATIC_CLUSTERING_VAR, None),
@@ -109,9 +103,9 @@ class DbtRun:
         self._warned.add(subject)
         return is_first
 
-    def context(self, macros: Mapping[str, Any], trigger: str = "manual") -> DbtContext:
-        """Return where operations run, under the budget of the vars."""
-        self.budget.total = RunVars.of(macros["var"]).budget
+    def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
+        """Return where operations run, under the budget of the settings."""
+        self.budget.total = settings.budget
         return DbtContext(self._adapter, self.tables, self.budget, trigger)
 
     def end(self) -> None:
@@ -125,33 +119,28 @@ class DbtRun:
             self.submission.submit_at_end()
 
 
+@dataclass
 class AfterBuild:
     """What follows the build of a node's table: a recluster, maintenance, and dbt's response.
 
     The data is in place, so failures are warnings; they respect ``--warn-error``.
-
-    Args:
-        run: The invocation.
-        macros: The context of the node's macros.
-        options: The node's options.
-        former_key: The key that the build replaced, if any.
     """
 
-    def __init__(
-        self, run: DbtRun, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None
-    ) -> None:
-        self._run = run
-        self._session = run.tables.session
-        self._macros = macros
-        self._options = options
-        self._former_key = former_key
-        self._name = macros["this"].render()
-        self._warn = macros["exceptions"]["warn"]
+    run: DbtRun
+    macros: Mapping[str, Any]  # the context of the node's macros
+    settings: RunVars
+    options: ModelOptions  # of the node
+    former_key: str | None  # that the build replaced
+
+    def __post_init__(self) -> None:
+        self._session = self.run.tables.session
+        self._name = self.macros["this"].render()
+        self._warn = self.macros["exceptions"]["warn"]
 
     def finish(self, *, by_hook: bool) -> None:
         """Recluster the table if the node's options say so and no hook does, and maintain it."""
-        options = self._options
-        is_last = not self._macros["flags"].EMPTY and self._is_last_batch()
+        options = self.options
+        is_last = not self.macros["flags"].EMPTY and self._is_last_batch()
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name, {}))
         if is_last and options.maintain and self._is_possible("maintained"):
@@ -171,23 +160,21 @@ class AfterBuild:
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""
         notes = list(filter(None, [answer.text, note_of(answer.result), self._key_note(answer.result)]))
-        main = self._macros["load_result"]("main")
+        main = self.macros["load_result"]("main")
         if main is not None and (answer.result is not None or notes):
-            self._macros["store_result"]("main", response=respond(main.response, answer.result, notes))
+            self.macros["store_result"]("main", response=respond(main.response, answer.result, notes))
         for warning in filter(None, [answer.error, *answer.warnings]):
             self._warn(warning)
 
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""
-        name, run = self._name, self._run
-        with as_dbt_errors():
-            settings = RunVars.of(self._macros["var"])
-        if self._macros["flags"].EMPTY or settings.is_off:
+        name, run, settings = self._name, self.run, self.settings
+        if self.macros["flags"].EMPTY or settings.is_off:
             return Answer(name, {})
         if run.submission is None and not self._is_possible("reclustered"):
             return Answer(name, {})
-        target = Target(name, self._options, unique_id=self._macros["model"]["unique_id"])
-        call = Call(target, arguments, run.context(self._macros, "run"))
+        target = Target(name, self.options, unique_id=self.macros["model"]["unique_id"])
+        call = Call(target, arguments, run.context(settings, "run"))
         try:
             if run.submission is not None:
                 return self._submit(run.submission, arguments)
@@ -211,7 +198,7 @@ class AfterBuild:
         name = self._name
         if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
-        if int(self._run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
+        if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name, {})
         submission.tables.append(name)
         return Answer(name, {}, "reclustered at the end of the run")
@@ -219,17 +206,17 @@ class AfterBuild:
     def _is_possible(self, what: str) -> bool:
         """Return whether there is a session to recluster with; otherwise, warn once in a run."""
         reason = self._session.missing_reason
-        if reason and self._run.first_time(f"cannot be {what}"):
+        if reason and self.run.first_time(f"cannot be {what}"):
             self._warn(f"Tables are not {what} in this run: {reason}")
         return reason is None
 
     def _key_note(self, result: ReclusterResult | None) -> str:
         """Return the note on a model's line about a changed key, with the depth by the new one."""
-        if self._former_key is None:
+        if self.former_key is None:
             return ""
-        if self._options.cluster_by is None:
-            return f"cluster_by removed, was {self._former_key}: no longer sorted or reclustered"
-        note, depth = f"cluster_by was {self._former_key}", result.depth_after if result else None
+        if self.options.cluster_by is None:
+            return f"cluster_by removed, was {self.former_key}: no longer sorted or reclustered"
+        note, depth = f"cluster_by was {self.former_key}", result.depth_after if result else None
         if result is not None and result.rounds:
             return note  # the recluster's own note has the depth
         if depth is None and not self._session.missing_reason:
@@ -242,7 +229,7 @@ class AfterBuild:
 
     def _is_last_batch(self) -> bool:
         """Return whether this is no microbatch, or the one that reaches the end of the run's time range."""
-        macros = self._macros
+        macros = self.macros
         batch = macros["model"].get("batch")
         if not batch:
             return True
@@ -264,7 +251,7 @@ def note_of(result: ReclusterResult | None) -> str:
     return "; ".join(filter(None, [standing(result), waits]))
 
 
-def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> AdapterResponse:
+def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> Any:
     """Return dbt's response for a build, with notes on the model's line and the figures of a recluster."""
     plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
     if notes:
@@ -272,7 +259,4 @@ def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str])
     if result is None:
         return plain
     figures = result.as_dict()
-    completed: AdapterResponse = _Response(
-        **{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}}
-    )
-    return completed
+    return _Response(**{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}})

@@ -22,12 +22,11 @@ from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession, RemoteSession
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.adapter.relations.freshness import Freshness
+from dbt_recluster.adapter.relations.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format
@@ -69,10 +68,10 @@ class ReclusterRelation(SparkRelation):
         """Accept any database."""
 
 
-def _of_tables(name: str, in_parsing: Any = None) -> Callable[..., Any]:
-    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns a constant."""
+def _of_tables(name: str) -> Callable[..., Any]:
+    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns None."""
 
-    @available.parse(lambda *_: in_parsing)
+    @available.parse_none
     def method(self: ReclusterAdapter, relation: BaseRelation | None) -> Any:
         return getattr(self.tables, name)(relation)
 
@@ -98,11 +97,8 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = ClusteringSession(self.connections)
-        if self.session.credentials.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
-
-            self.session = RemoteSession(self.connections)
+        is_remote = self.connections.profile.credentials.recluster_session is not None  # type: ignore[attr-defined]
+        self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
@@ -162,10 +158,9 @@ class ReclusterAdapter(SparkAdapter):
         ]
 
     @available.parse_none
-    def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
+    def get_relation(self, database: str | None, schema: str, identifier: str) -> Any:
         """Return a relation that exists, or None. In macros, a node without a catalog has an undefined database."""
-        relation: BaseRelation | None = super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
-        return relation
+        return super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
 
     @available.parse_list
     def list_schemas(self, database: str | None) -> list[str]:
@@ -203,7 +198,7 @@ class ReclusterAdapter(SparkAdapter):
         """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
         if not self.session.missing_reason and self.tables.may_be_clustered(relation):
-            from dbt_recluster.adapter.table_figures import clustering_statistics
+            from dbt_recluster.adapter.operations import clustering_statistics
 
             try:
                 statistics = clustering_statistics(self.session.open(relation.render()))
@@ -234,9 +229,9 @@ class ReclusterAdapter(SparkAdapter):
         return self.integrations.catalog(name)
 
     is_in_session_catalog = _of_tables("is_in_session_catalog")
-    cannot_replace_view = _of_tables("cannot_replace_view", False)
-    shares_directories = _of_tables("shares_directories", False)
-    is_own_table_of_spark = _of_tables("is_own_table_of_spark", False)
+    cannot_replace_view = _of_tables("cannot_replace_view")
+    shares_directories = _of_tables("shares_directories")
+    is_own_table_of_spark = _of_tables("is_own_table_of_spark")
     clear_directory = _of_tables("clear_directory")
 
     # --- builds ---
@@ -291,13 +286,6 @@ class ReclusterAdapter(SparkAdapter):
             super().drop_relation(relation)  # type: ignore[no-untyped-call]
 
     @available
-    def as_subquery(self, query: str) -> str:
-        """Return a model's query without its end, to be put between parentheses."""
-        from dbt_recluster.adapter.model_build import without_end
-
-        return without_end(query)
-
-    @available
     def literal(self, value: Any) -> str:
         """Return a value as a string literal of SQL."""
         return sql_literal(str(value))
@@ -349,18 +337,19 @@ class ReclusterAdapter(SparkAdapter):
 
         In a hook that reclusters the hook's own table, it is the recluster after the build.
         """
+        from dbt_recluster.adapter.dbt_run import RunVars
         from dbt_recluster.adapter.operations import operate, recluster_arguments, with_table
 
         given, is_own = with_table(given, macros)
         if is_own and name == "recluster" and not given.get("dry_run"):
             self.current_build().recluster(macros, recluster_arguments(given, macros))
         else:
-            operate(name, given, macros, self.run.context(macros))
+            operate(name, given, macros, self.run.context(RunVars.of(macros["var"])))
 
     @available.parse_list
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.table_figures import broken_limits
+        from dbt_recluster.adapter.operations import broken_limits
 
         return broken_limits(model, arguments, self.session.open)

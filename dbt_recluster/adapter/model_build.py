@@ -18,17 +18,15 @@ from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
+    SchemaChanges,
     TableClustering,
+    check_column_removal,
     clustering_change,
     creation_properties,
     lost_metrics,
+    partition_columns,
     restored_order,
     sorted_along_curve,
-)
-from dbt_recluster.adapter.relations.schema_changes import (
-    SchemaChanges,
-    check_column_removal,
-    partition_columns,
 )
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
@@ -42,6 +40,15 @@ _TOKENS = re.compile(
     | (?P<end> \s+ | ; | --[^\n]* | /\*.*?\*/ ) | .""",
     re.DOTALL | re.VERBOSE,
 )
+
+
+def without_end(query: str) -> str:
+    """Return a query without the semicolons at its end, and the comments around them."""
+    end = 0
+    for token in _TOKENS.finditer(query):
+        if token["end"] is None:
+            end = token.end()
+    return query[:end]
 
 
 class ModelBuild:
@@ -59,6 +66,7 @@ class ModelBuild:
         self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
+        self._settings = RunVars()
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_altered = False  # whether the table had its new clustering before the load
         self._is_reclustered = False  # by a hook
@@ -94,8 +102,7 @@ class ModelBuild:
                 f"{node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
-        with as_dbt_errors():
-            RunVars.of(self._macros["var"])
+        self._read_vars()
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -103,6 +110,10 @@ class ModelBuild:
         if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
             logger.info(f"{node.name}: {key.note}")
         return options
+
+    def _read_vars(self) -> None:
+        with as_dbt_errors():
+            self._settings = RunVars.of(self._macros["var"])
 
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
@@ -204,7 +215,7 @@ class ModelBuild:
             return result
         self.set_clustering()
         by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
-        AfterBuild(self._run, self._macros, self.options, self._former_key).finish(by_hook=by_hook)
+        self._after_build(self._macros).finish(by_hook=by_hook)
         # dbt-spark's relations do not say so, and the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
@@ -235,9 +246,14 @@ class ModelBuild:
             return
         if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
+            self._read_vars()
         self.set_clustering()
-        former_key, self._former_key = self._former_key, None
-        AfterBuild(self._run, macros, self.options, former_key).recluster(arguments)
+        after = self._after_build(macros)
+        self._former_key = None
+        after.recluster(arguments)
+
+    def _after_build(self, macros: Mapping[str, Any]) -> AfterBuild:
+        return AfterBuild(self._run, macros, self._settings, self.options, self._former_key)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
@@ -335,23 +351,24 @@ class ModelBuild:
 
     # --- its query ---
 
-    def order_by(self, query: str) -> str | None:
-        """Return the ``ORDER BY`` list of a new table's query, or None."""
-        self._resolve_once(lambda: self._model_columns(query))
-        return self.options.order_by()
+    as_subquery = staticmethod(without_end)
 
-    def along_curve(self, query: str, temporary: bool) -> str | None:
-        """Return the query of a new table, or of rows to insert, sorted along the table's curve.
+    def sorted_query(self, query: str, temporary: bool) -> str:
+        """Return the query of a new table, or of rows to insert, sorted as the table's rows should be.
 
-        Returns None if it is not to be sorted so, and the query itself if its columns do not allow it.
+        A table's sort order does not apply to create-as-select, and no sort order has a curve.
         """
+        if not temporary:
+            self._resolve_once(lambda: self._model_columns(query))
         options, key, properties = self.options, self.options.cluster_by, self._before.properties
-        is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
-        if key is None or options.columns is None or not is_asked or recorded_curve(properties, key) is None:
-            return None
-        columns = self._tables.session.columns(self._model_columns(query))
-        partitions = self._loaded.partitions if temporary else None
-        return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
+        if key is None or options.columns is None or not options.sort_on_load:
+            return query
+        if recorded_curve(properties, key) is not None and (not temporary or self._loaded.can_be_sorted):
+            columns = self._tables.session.columns(self._model_columns(query))
+            partitions = self._loaded.partitions if temporary else None
+            return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
+        order_by = None if temporary else options.order_by()
+        return f"select * from (\n{without_end(query)}\n)\norder by {order_by}" if order_by else query
 
     # --- what it replaces ---
 
@@ -374,12 +391,3 @@ def options_of(node: Any) -> ModelOptions:
     """Return the checked options of a node."""
     with as_dbt_errors(node):
         return ModelOptions.of_config(node.config)
-
-
-def without_end(query: str) -> str:
-    """Return a query without the semicolons at its end, and the comments around them."""
-    end = 0
-    for token in _TOKENS.finditer(query):
-        if token["end"] is None:
-            end = token.end()
-    return query[:end]

@@ -40,7 +40,7 @@ from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation, RunBudget
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
-from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
+from dbt_recluster.operations.tables import EVERY_TABLE, Node, Target, choose, has_table
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
@@ -90,9 +90,7 @@ class _Job:
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
         self._manifest: Manifest | None = None
-        # Nodes by their unique ids, if that was asked for.
-        self._selected: set[str] | None = None
-        self._built: set[str] | None = None
+        self._nodes: list[Node] = []  # of the manifest: all, or those that are selected and built
         self.budget = RunBudget()
         self.trigger = "manual" if request.run_results is None else "run"
 
@@ -103,11 +101,13 @@ class _Job:
             return
         # Before the manifest: dbt ls, whose lines these are, may write it until it ends.
         lines = sys.stdin.readlines() if STANDARD_INPUT in (request.select or ()) else []
-        self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+        self._manifest = manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+        ids = set(manifest.nodes)
         if request.select is not None:
-            self._selected = self._manifest.selected(request.select, lines)
+            ids &= manifest.selected(request.select, lines)
         if request.run_results is not None:
-            self._built = self._manifest.built(request.run_results)
+            ids &= manifest.built(request.run_results)
+        self._nodes = [node for unique_id, node in manifest.nodes.items() if unique_id in ids]
 
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
@@ -150,9 +150,8 @@ class _Job:
         try:
             iceberg = self.open(target.relation).iceberg
         except NotAnIcebergTableError as e:
-            meant = {*(self._built or ()), *(self._selected or ())}
-            must_exist = target.unique_id in meant and not isinstance(e, OtherFormatError)
-            if self._manifest is None or must_exist:
+            is_meant = self._request.select is not None or self._request.run_results is not None
+            if self._manifest is None or (is_meant and not isinstance(e, OtherFormatError)):
                 raise
             _note(f"{target.relation} is passed over: {e}")
             return False
@@ -188,7 +187,7 @@ class _Job:
     def _targets(self) -> list[Target]:
         request = self._request
         if self._manifest is not None:
-            return self._targets_of_manifest(self._manifest)
+            return self._targets_of_manifest()
         if request.catalog is not None:
             names = tables_of_catalog(self._spark, request.catalog)
         elif request.namespace is not None:
@@ -197,24 +196,21 @@ class _Job:
             names = list(request.tables)
         return [Target(name, required=bool(request.tables)) for name in names]
 
-    def _targets_of_manifest(self, manifest: Manifest) -> list[Target]:
+    def _targets_of_manifest(self) -> list[Target]:
         """Return the chosen tables of the manifest, all of them checked."""
-        request, eligible, of = self._request, self._operation.eligible, "this project"
-        nodes = list(manifest.nodes.values())
-        if self._selected is not None:
-            nodes = [node for node in nodes if node["unique_id"] in self._selected]
+        request, nodes, eligible, of = self._request, self._nodes, self._operation.eligible, "this project"
+        if request.select is not None:
             eligible, of = EVERY_TABLE if eligible.by_default else eligible, "the selection"
-        if self._built is not None:
-            nodes = [node for node in nodes if node["unique_id"] in self._built]
-            if not any(has_table(node) and eligible.admits(node) for node in nodes):
-                return []
+        is_any = any(has_table(node) and eligible.admits(node) for node in nodes)
+        if request.run_results is not None and not is_any:
+            return []
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),
             lambda name: has_catalog(self._spark, name),
             lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
         targets = choose(nodes, list(request.tables) or None, names, eligible, of)
-        if self._selected is not None and (others := sum(map(has_table, nodes)) - len(targets)):
+        if request.select is not None and (others := sum(map(has_table, nodes)) - len(targets)):
             tables = count_noun(others, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         wrong = [target.error for target in targets if target.error is not None]
@@ -257,7 +253,7 @@ class _Job:
             return (
                 f"{count_noun(self._left_out, 'table')} of {place} left out, by automatic_clustering: false"
             )
-        if self._built is not None:
+        if request.run_results is not None:
             run = f"the run of {request.run_results}"
             return f"nothing that {run} has built, other than with --empty, {self._operation.eligible.trait}"
         if self._manifest is not None:

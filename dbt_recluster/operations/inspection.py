@@ -73,14 +73,13 @@ def _declare_metric(short: str, figure: str, meaning: str) -> None:
         information = table_information(call.table, call.arguments["where"], _block_rows(call))
         return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", figure)}
 
-    declare = OPERATIONS.declare(
+    OPERATIONS.declare(
         lambda values, _: operation_text.measure(values, figure),
         *(MEASURED_KEY, WHERE),
         short=short,
         name=f"clustering_{short}",
         meaning=f"Print the {meaning}, under their own key or any other. Changes nothing.",
-    )
-    declare(run)
+    )(run)
 
 
 _declare_metric("depth", "average_depth", "average depth of tables")

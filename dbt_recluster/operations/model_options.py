@@ -79,7 +79,13 @@ class ModelOptions:
 
         ``meta.recluster`` is for dbt-recluster alone, so a model can be an exception to a folder's ``+cluster_by``.
         """
-        meta = _meta(config)
+        whole = config.get("meta")
+        own = whole.get(META) if isinstance(whole, Mapping) else None
+        meta = {} if own is None else own
+        if not isinstance(meta, Mapping):
+            raise OptionError(
+                f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {meta!r:.40}"
+            )
         values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
         in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
         values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
@@ -172,13 +178,3 @@ def _meant(name: str, known: Mapping[str, Option]) -> str:
     near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
     meant = [each for each, declaration in known.items() if declaration.name in near]
     return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
-
-
-def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = config.get("meta")
-    given = meta.get(META) if isinstance(meta, Mapping) else None
-    if given is None or isinstance(given, Mapping):
-        return given or {}
-    raise OptionError(
-        f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
-    )

@@ -81,11 +81,8 @@ def gain_first(calls: list[Call]) -> list[Call]:
     def loss(call: Call) -> float:
         try:
             options = call.options()
-            return (
-                -CostModel.of(call.table, options)
-                .recluster(call.table.predicate(options.where))
-                .gain_per_byte
-            )
+            estimate = CostModel.of(call.table, options).recluster(call.table.predicate(options.where))
+            return -estimate.gain_per_byte
         except ReclusterError:
             return 0.0  # its own run raises it again
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,8 @@ def run_operation(
     calls = reclustering.gain_first(calls) if operation.is_rewrite else calls
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
-        answer = _answer(operation, call)
-        if answer is not None:
-            yield replace(answer, call=call), number, len(calls)
+        if (answer := _answer(operation, call)) is not None:
+            yield answer, number, len(calls)
 
 
 def _answer(operation: Operation, call: Call) -> Answer | None:
@@ -51,28 +49,29 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     relation, context = call.target.relation, call.context
     try:
         if not call.target.required and not context.exists(call.target):
-            return _not_done(relation, context.absent) if operation.is_rewrite and context.absent else None
+            return _not_done(call, context.absent) if operation.is_rewrite and context.absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)
     except BudgetSpentError as e:
-        return _not_done(relation, f"not reclustered, {e}")
+        return _not_done(call, f"not reclustered, {e}")
     except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
         error = context.explain(e)
-        answer = _not_done(relation, f"failed: {error}", error, getattr(e, "orphans", ()))
-        return replace(answer, warnings=call.warnings)
+        return _not_done(call, f"failed: {error}", error, getattr(e, "orphans", ()))
     if operation.finish is not None:
-        return Answer(relation, {"table": relation}, result=result, warnings=call.warnings)
+        return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
     values = result if isinstance(result, Mapping) else result.as_dict()
     text, detail = operation.text(result, call), operation.detail(result)
-    return Answer(relation, values, text, detail, result, call.warnings)
+    return Answer(relation, values, text, detail, result, call.warnings, call=call)
 
 
-def _not_done(relation: str, why: str, error: str | None = None, orphans: Sequence[str] = ()) -> Answer:
-    reason = f"{relation}: {why}"
+def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[str] = ()) -> Answer:
+    relation, reason = call.target.relation, f"{call.target.relation}: {why}"
     values = {"table": relation, "error": error, "reason": reason, "orphans": list(orphans)}
-    return Answer(relation, values, reason if error is None else "", error=error)
+    if error is None:
+        return Answer(relation, values, reason, call=call)
+    return Answer(relation, values, warnings=call.warnings, error=error, call=call)
 
 
 def failure_line(answer: Answer) -> str:

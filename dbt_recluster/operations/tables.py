@@ -88,14 +88,8 @@ def target_of(node: Node, *, required: bool = False) -> Target:
     except ReclusterError as e:
         file = node.get("original_file_path")
         error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"
-    return Target(
-        join_parts(relation_of(node)),
-        options,
-        required,
-        error,
-        node.get("unique_id"),
-        node.get("labels") or {},
-    )
+    relation, labels = join_parts(relation_of(node)), node.get("labels") or {}
+    return Target(relation, options, required, error, node.get("unique_id"), labels)
 
 
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:

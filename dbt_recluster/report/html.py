@@ -12,21 +12,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from dbt_recluster.advice.cost_model import Balance
+from dbt_recluster.advice.overview import Overview
+from dbt_recluster.advice.report_data import Layout, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import balance_text, history_row, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
-
-if TYPE_CHECKING:
-    from dbt_recluster.advice.cost_model import Balance
-    from dbt_recluster.advice.overview import Overview
-    from dbt_recluster.advice.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MOST_BARS = 400

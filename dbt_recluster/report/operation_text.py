@@ -33,12 +33,11 @@ def information(values: Mapping[str, Any]) -> str:
     if "key_read_bytes" in values:
         key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
     if curve := values.get("curve"):
-        blocks, at_once = (
-            f"{curve['total_block_count']:,} blocks",
-            f"{curve['sorted_block_count']:,} sorted at once",
-        )
-        for name, now, then in opened_on_curve(curve):
-            opened.append((name, f"opens {now:.1f} of {blocks}, {then:.1f} of {at_once}"))
+        blocks, at_once = curve["total_block_count"], curve["sorted_block_count"]
+        opened = [
+            (name, f"opens {now:.1f} of {blocks:,} blocks, {then:.1f} of {at_once:,} sorted at once")
+            for name, now, then in opened_on_curve(curve)
+        ]
     small = (
         f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
         f"{values['max_fragmentation']:g} in the worst partition"

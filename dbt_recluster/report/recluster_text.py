@@ -6,15 +6,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from dbt_recluster.clustering.result import Progress
+from dbt_recluster.advice.prices import PriceList
+from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table
-
-if TYPE_CHECKING:
-    from dbt_recluster.advice.prices import PriceList
-    from dbt_recluster.clustering.result import ReclusterResult
 
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
@@ -114,9 +111,8 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
     """Return ``8.3 -> 1.4``, with enough decimals to tell the two apart, and ``about`` before the second."""
     if before is None or after is None:
         return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
-    if before == after:
-        return f"{before:.1f} -> {about}{after:.1f}"
-    decimals = next((n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}"), 4)
+    different = (n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}")
+    decimals = 1 if before == after else next(different, 4)
     return f"{before:.{decimals}f} -> {about}{after:.{decimals}f}"
 
 

@@ -9,7 +9,7 @@
         {%- for column in columns -%}
           , cast(null as {{ column.data_type }}) as {{ adapter.quote(column.name) }}
         {%- endfor %} from (
-          {{ adapter.as_subquery(model['compiled_code']) }}
+          {{ adapter.current_build().as_subquery(model['compiled_code']) }}
         )
       {%- endset -%}
       {{ create_temporary_view(relation, with_nulls) }}

@@ -28,10 +28,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Reclustering jobs that run beside a connection, by its name.
-        self._beside: dict[str, CancellableJobs] = {}
-        # The thread that cancelled the connections of all others.
-        self._cancelled_by: int | None = None
+        self._beside: dict[str, CancellableJobs] = {}  # reclustering jobs, by the connection they run beside
+        self._cancelled_by: int | None = None  # the thread that cancelled the connections of all others
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
@@ -105,13 +103,12 @@ class ReclusterConnectionManager(SparkConnectionManager):
             if is_beside:
                 self._beside.pop(name).close()
 
-    def add_query(self, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
+    def add_query(self, *args: Any, **kwargs: Any) -> Any:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""
         # Opened first: either a cancel sees this connection open, or this thread sees the cancel.
         _ = self.get_thread_connection().handle
         self._refuse_cancelled()
-        ran: tuple[Connection, Any] = super().add_query(*args, **kwargs)
-        return ran
+        return super().add_query(*args, **kwargs)
 
     def cancel_open(self) -> list[str]:
         """Cancel the connections of all other threads, and their later statements; return their names.

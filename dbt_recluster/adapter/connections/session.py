@@ -60,11 +60,10 @@ class SessionCursor(Cursor):
         with self._running() as spark, table_lock(*writes):
             self._df = spark.sql(sql)
 
-    def fetchall(self) -> list[Any] | None:
+    def fetchall(self) -> Any:
         """Return all rows."""
         with self._running():
-            rows: list[Any] | None = super().fetchall()
-            return rows
+            return super().fetchall()
 
     @contextmanager
     def _running(self) -> Iterator[SparkSession]:

@@ -76,10 +76,10 @@ class Catalogs:
         # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
         is_iceberg = self._class(catalog) == ICEBERG_CATALOG
-        listed = []
-        for name in names:
-            provider = "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(name))}")
-            listed.append(Listed(name, False, provider == "iceberg"))
+        formats = {
+            n: "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(n))}") for n in names
+        }
+        listed = [Listed(name, False, kind == "iceberg") for name, kind in formats.items()]
         return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
     def schemas(self, catalog: str | None) -> list[str]:
@@ -107,11 +107,6 @@ class Catalogs:
         return self._classes[catalog]
 
 
-def quoted(catalog: str | None, schema: str) -> str:
-    """Quote the name of a schema of a catalog, or of the current one."""
-    return ".".join(quote(part) for part in (catalog, schema) if part)
-
-
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
     """Return the names that are ``ILIKE`` one pattern and not like another, sorted. A backslash escapes."""
 
@@ -128,27 +123,20 @@ class Integrations(dict[str, CatalogIntegrationConfig]):
 
     def catalog(self, name: str | None) -> str | None:
         """Return the Spark catalog of a model's ``catalog_name``, or None if it has none."""
-        integration = self.get(name or "")
-        return None if integration is None or _refusal(integration) else _spark_catalog(integration)
+        return None if name is None or self._refusal(name) else self._spark_catalog(name)
 
     def check(self, node: Any) -> None:
         """Refuse a node whose ``catalog_name`` leads to no catalog of Spark."""
         config: Any = getattr(node, "config", {})
-        name = config.get("catalog_name")
-        if name is None:
+        if (name := config.get("catalog_name")) is None:
             return
-        integration = self.get(str(name))
-        known = ", ".join(sorted(self)) or "none"
-        refusal = (
-            _refusal(integration) if integration else f"not among the catalogs of catalogs.yml ({known})"
-        )
-        if integration is None or refusal:
+        if refusal := self._refusal(name):
             raise ConfigurationError(
                 f"{node.name}: catalog_name {name} is {refusal}. Set the model's config `catalog` to a Spark "
                 "catalog, or leave catalog_name out for this target",
                 node=node,
             )
-        catalog = _spark_catalog(integration)
+        catalog = self._spark_catalog(name)
         if not (config.get("database") or config.get("catalog") or node.database == catalog):
             # dbt parses a model again when its file changes, not when catalogs.yml does.
             raise ConfigurationError(
@@ -157,18 +145,21 @@ class Integrations(dict[str, CatalogIntegrationConfig]):
                 node=node,
             )
 
+    def _spark_catalog(self, name: str) -> str:
+        """Return the Spark catalog of an integration: its adapter property ``catalog``, or its own name."""
+        integration = self[str(name)]
+        named = (integration.adapter_properties or {}).get("catalog")
+        return str(named or integration.catalog_name or integration.name)
 
-def _spark_catalog(integration: CatalogIntegrationConfig) -> str:
-    """Return the Spark catalog of an integration: its adapter property ``catalog``, or its own name."""
-    named = (integration.adapter_properties or {}).get("catalog")
-    return str(named or integration.catalog_name or integration.name)
-
-
-def _refusal(integration: CatalogIntegrationConfig) -> str | None:
-    """Return why an integration is no catalog of Spark, or None if it is one."""
-    kind, table_format = integration.catalog_type, integration.table_format
-    if str(kind).lower() not in ("iceberg_rest", "hive_metastore"):
-        return f"an integration of type {kind}; only iceberg_rest and hive_metastore map to Spark catalogs"
-    if (table_format or "default").lower() not in ("iceberg", "default"):
-        return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
-    return None
+    def _refusal(self, name: str) -> str | None:
+        """Return why a name leads to no catalog of Spark, or None if it does."""
+        if (integration := self.get(str(name))) is None:
+            return f"not among the catalogs of catalogs.yml ({', '.join(sorted(self)) or 'none'})"
+        kind, table_format = integration.catalog_type, integration.table_format
+        if str(kind).lower() not in ("iceberg_rest", "hive_metastore"):
+            return (
+                f"an integration of type {kind}; only iceberg_rest and hive_metastore map to Spark catalogs"
+            )
+        if (table_format or "default").lower() not in ("iceberg", "default"):
+            return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
+        return None

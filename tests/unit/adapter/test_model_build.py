@@ -43,8 +43,8 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
         "current_build"
     ]()  # of macros in hooks, before there is a connection
     table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
-    assert build.order_by("select 1 as k") is None
-    assert build.along_curve("select 1 as k", False) is None
+    assert build.sorted_query("select 1 as k", False) == "select 1 as k"
+    assert build.sorted_query("select 1 as k", True) == "select 1 as k"
     assert build.replaced_by(table) is None
     assert not build.postpones_drop(table)
     assert build.creation_properties() == {}

@@ -1,0 +1,80 @@
+{#-
+  Repairs of dbt-spark 1.11, each with its reason; one goes as soon as dbt-spark does without it. Those in Python:
+
+  - adapter/impl.py: relations and `dbt docs` know one catalog (dbt-adapters#495); a schema is listed by a statement for each
+    table (dbt-adapters#862); Iceberg tables of a Hive metastore are not recognised (dbt-spark#870).
+  - connections/session.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
+    NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
+  - connections/credentials.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten.
+  - connections/manager.py: short statements wait for `poll_interval`; a cancel opens connections that are not open yet.
+
+  alter_relation_add_remove_columns, which drops no columns of Iceberg tables (dbt-adapters#467), also sets the cluster key.
+-#}
+
+{#- It does not quote the column's name. -#}
+{% macro recluster__alter_column_type(relation, column_name, new_column_type) %}
+  {%- call statement('alter_column_type') -%}
+    alter table {{ relation }} alter column {{ adapter.quote(column_name) }} type {{ new_column_type }}
+  {%- endcall -%}
+{% endmacro %}
+
+{#- It returns rows of text, in which dbt's snapshots find no column. -#}
+{% macro recluster__get_columns_in_relation(relation) -%}
+  {{ return(adapter.get_columns_in_relation(relation)) }}
+{%- endmacro %}
+
+{#- Its `insert *` needs every column of the table, and the query may have lost one; the columns are named instead. -#}
+{% macro recluster__snapshot_merge_sql(target, source, insert_cols) -%}
+  {%- set values = [] -%}
+  {%- for column in insert_cols -%}
+    {%- do values.append('DBT_INTERNAL_SOURCE.' ~ column) -%}
+  {%- endfor -%}
+  {{ spark__snapshot_merge_sql(target, source, insert_cols)
+    | replace('insert *', 'insert (' ~ insert_cols | join(', ') ~ ') values (' ~ values | join(', ') ~ ')') }}
+{%- endmacro %}
+
+{#- It leaves out hooks with `transaction: false`, or fails (dbt-core#4721); Spark has no transactions, so they run with the others. -#}
+{% macro run_hooks(hooks, inside_transaction=True) %}
+  {%- for hook in hooks if inside_transaction -%}
+    {%- set rendered = render(hook.get('sql')) | trim -%}
+    {%- if rendered -%}
+      {%- call statement() -%}
+        {{ rendered }}
+      {%- endcall -%}
+    {%- endif -%}
+  {%- endfor -%}
+{% endmacro %}
+
+{#- Its snapshot makes a permanent view for the changes, which needs a catalog with views and would outlive a killed run. Only that
+    view has no schema; it is temporary here. -#}
+{% macro recluster__create_view_as(relation, sql) -%}
+  {%- if relation.schema -%}
+    {{ spark__create_view_as(relation, sql) }}
+  {%- else -%}
+    {{ create_temporary_view(relation, sql) }}
+  {%- endif -%}
+{%- endmacro %}
+
+{#- Its snapshot names no database. -#}
+{% macro recluster__get_or_create_relation(database, schema, identifier, type) %}
+  {{ return(default__get_or_create_relation(database or this.database, schema, identifier, type)) }}
+{% endmacro %}
+
+{#- It lists the session catalog only as the current one; adapter.list_relations_without_caching lists the others. -#}
+{% macro recluster__list_relations_without_caching(schema_relation) %}
+  {% call statement('list_relations_without_caching', fetch_result=True) -%}
+    show table extended in {{ schema_relation.without_identifier() }} like '*'
+  {% endcall %}
+  {% do return(load_result('list_relations_without_caching').table) %}
+{% endmacro %}
+
+{#- It names a catalog in the new name, and a table is renamed within its own. -#}
+{% macro recluster__rename_relation(from_relation, to_relation) -%}
+  {%- if from_relation.type == 'table' -%}
+    {%- call statement('rename_relation') -%}
+      alter table {{ from_relation }} rename to {{ to_relation.include(database=false) }}
+    {%- endcall -%}
+  {%- else -%}
+    {{ spark__rename_relation(from_relation, to_relation) }}
+  {%- endif -%}
+{% endmacro %}
