@@ -42,22 +42,32 @@ class ConnectionMethod(StrEnum):
 
 @dataclass(repr=False)
 class ReclusterCredentials(SparkCredentials):
-    """A profile of ``type: recluster``."""
+    """A profile of ``type: recluster``.
+
+    Attributes:
+        path: ``method: embedded`` only: the directory of the lake.
+        spark_log_level: ``method: embedded`` only: the log4j level at which Spark logs to standard error.
+        class_archive: Whether a Spark in dbt's process caches its classes in the user's cache directory, to start
+            faster.
+        catalog: The catalog of models that name none, which is their relations' database. Each connection begins with
+            ``use``. None is the current catalog of the connection.
+        recluster_session: ``thrift``, ``http`` and ``odbc``: settings of a Spark session in dbt's own process that
+            reclusters the connection's tables; or the address of their catalog, a Hive metastore or a REST catalog.
+        recluster_submit: The same methods, and ``session`` over Spark Connect: the command that submits the
+            reclustering job at the end of dbt's run.
+        recluster_submit_timeout: Seconds after which that command is stopped.
+    """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
     # dbt-spark wants strings, but YAML reads `false` and `4` as a boolean and a number.
     server_side_parameters: dict[str, Any] = field(default_factory=dict)
-    path: str | None = None  # `method: embedded` only: the directory of the lake
-    spark_log_level: str | None = None  # `method: embedded` only: the log4j level of standard error
-    class_archive: bool = True  # whether a Spark in dbt's process caches its classes, to start faster
-    # Of models that name none, which is their relations' database; None is the current one of the connection.
+    path: str | None = None
+    spark_log_level: str | None = None
+    class_archive: bool = True
     catalog: str | None = None
-    # Of `thrift`, `http` and `odbc`: settings of a session in dbt's own process that reclusters, or the address of
-    # the tables' catalog.
     recluster_session: dict[str, Any] | None = None
-    # Of these and `session` over Spark Connect: the command that submits the reclustering job at the end of a run.
     recluster_submit: list[Any] | None = None
-    recluster_submit_timeout: float | None = None  # seconds after which that command is stopped
+    recluster_submit_timeout: float | None = None
 
     @classmethod
     def validate(cls, data: Any) -> None:
@@ -79,7 +89,8 @@ class ReclusterCredentials(SparkCredentials):
     @classmethod
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
         """Complete a profile of `dbt init`."""
-        return dict(super().__pre_deserialize__(_completed(data)))
+        completed: dict[Any, Any] = super().__pre_deserialize__(_completed(data))
+        return completed
 
     def __post_init__(self) -> None:
         """Check the keys that the method needs, and fill in its defaults."""
@@ -206,10 +217,9 @@ def check_submit(command: Any, timeout: Any) -> None:
 
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as Spark writes their values, without empty ones."""
+    given = {str(name): value for name, value in settings.items() if value is not None}
     return {
-        str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in settings.items()
-        if value is not None
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
     }
 
 
