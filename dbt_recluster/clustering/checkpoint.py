@@ -28,7 +28,7 @@ import numpy as np
 from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
@@ -43,7 +43,8 @@ from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
-NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None}
+# In the checkpoint's property, the last snapshot that was warned of.
+_WARNED = "warned"
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
 _REMEMBERED: dict[str, tuple[str, int]] = {}
 
@@ -96,7 +97,7 @@ class Checkpoint:
 
     def properties(
         self, planned: int, committed: Sequence[int], tasks: Sequence[Any], after: IcebergTable
-    ) -> Mapping[str, str | None]:
+    ) -> Changes:
         """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
         Args:
@@ -106,7 +107,7 @@ class Checkpoint:
             after: The table after the commit, which still lacks these properties.
         """
         if not self._still_holds():
-            return NO_CHECKPOINT
+            return {}
         rules = digest(self._rules_of(after))
         checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, task) for task in tasks})
@@ -114,18 +115,16 @@ class Checkpoint:
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
         if len(text) > CHECKPOINT.longest:
             text = CHECKPOINT.dump(checkpoint)
-        return {**NO_CHECKPOINT, CHECKPOINT: text}
+        return {CHECKPOINT: text}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
         known_rules, remembered = _REMEMBERED.get(self._table.iceberg.uuid, ("", 0))
         if known_rules == digest(self._rules):
             yield remembered, ()
-        if (recorded := self._recorded()) is None:
-            return
-        planned, committed, partitions = recorded
+        planned, committed, partitions = self._recorded() or (0, [], None)
         # A rollback takes the work of the commit back, and not the property.
-        if not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
+        if not committed or not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
             return
         if partitions is not None and self._follow_one_another([planned, *committed]):
             yield committed[-1], partitions
@@ -197,18 +196,28 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
     return reason
 
 
+def warned_of(table: IcebergTable) -> int | None:
+    """Return the last snapshot that was warned of since the last recluster, or None."""
+    return CHECKPOINT.load(table.properties.get(CHECKPOINT), lambda recorded: recorded.get(_WARNED))
+
+
+def record_warning(table: IcebergTable, snapshot_id: int) -> None:
+    """Record that a snapshot was warned of, up to the next recluster."""
+    recorded = CHECKPOINT.load(table.properties.get(CHECKPOINT), dict) or {}
+    table.set_property(CHECKPOINT, CHECKPOINT.dump({**recorded, _WARNED: snapshot_id}))
+
+
 @cache
 def _version() -> str:
     """The version of the package: another one may plan otherwise."""
     return metadata.version("dbt-recluster")
 
 
-class Rest:
+class SettledBlocks:
     """The record of settled blocks, applied to the blocks that are planned.
 
     Args:
-        blocks: The blocks.
-        metadata: The same blocks.
+        blocks, metadata: The blocks.
         policy: The policy of the plan.
         recorded: The property, or None.
         rules: A digest of all else that the plan depends on. A record of other rules counts as none.

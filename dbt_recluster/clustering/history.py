@@ -10,20 +10,18 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from dbt_recluster.clustering.checkpoint import warned_of
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS
+from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "recluster."
-
-# In the checkpoint's property, the last snapshot that was warned of.
-_WARNED = "warned"
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     if not ours and LEVELS not in table.iceberg.properties:
         return []
     if only_new:
-        old = {*ours, _recorded_checkpoint(table).get(_WARNED)}
+        old = {*ours, warned_of(table.iceberg)}
         last = max((number for number, s in enumerate(snapshots, 1) if s.id in old), default=0)
         snapshots = snapshots[last:]
     rewrites = []
@@ -293,13 +291,6 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     return rewrites
 
 
-def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
-    """Record that rewrites were warned of; the commit of a recluster needs no record."""
-    if rewrites:
-        recorded = {**_recorded_checkpoint(table), _WARNED: rewrites[-1].snapshot.id}
-        table.iceberg.set_property(CHECKPOINT, CHECKPOINT.dump(recorded))
-
-
 def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
     """Return a warning about each rewrite: its cost, and the job to switch off."""
     return [
@@ -311,7 +302,3 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         '(self-optimizing.enabled=false): "Other writers and readers" in the documentation has the commands'
         for rewrite in rewrites
     ]
-
-
-def _recorded_checkpoint(table: ClusteredTable) -> dict[str, Any]:
-    return CHECKPOINT.load(table.iceberg.properties.get(CHECKPOINT), dict) or {}

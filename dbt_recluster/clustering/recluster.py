@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from dbt_recluster.clustering import history
-from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
+from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
@@ -83,7 +83,8 @@ class Recluster:
                 self._measure()
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._commit_change()
-            history.record_warning(self._table, self._rewrites)
+            if self._rewrites:
+                record_warning(self._table.iceberg, self._rewrites[-1].snapshot.id)
         result.seconds = time.monotonic() - started
         return result
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint, Rest
-from dbt_recluster.clustering.conditions import NO_CHANGES
+from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks
 from dbt_recluster.clustering.history import rewrite_speed, round_summary
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan, Round
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
@@ -28,7 +27,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup,
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jobs import MergeProgress
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.iceberg.table_properties import REST
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
 from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
@@ -40,23 +39,23 @@ class PlannedRound:
     Attributes:
         checkpoint: The rules of the plan.
         blocks: The blocks of the snapshot.
-        candidates: Those that were planned, with the settled ones of `rest`.
-        rest: The record of settled blocks; None without a curve.
+        candidates: Those that were planned, with the settled ones of `record`.
+        record: The record of settled blocks; None without a curve.
         plan: The plan.
     """
 
     checkpoint: Checkpoint
     blocks: SnapshotBlocks
     candidates: Blocks
-    rest: Rest | None
+    record: SettledBlocks | None
     plan: Plan
 
     @property
     def reason(self) -> str:
         """Why there is, or is not, something to do."""
-        if self.plan.block_sets or self.rest is None or not self.rest.settled.any():
+        if self.plan.block_sets or self.record is None or not self.record.settled.any():
             return self.plan.reason
-        depth = self.rest.settled_depth
+        depth = self.record.settled_depth
         return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
 
     @property
@@ -120,15 +119,14 @@ class MergedRound(RoundRecord):
 
         A commit to another branch leaves those of main.
         """
-        planned, changes = self.planned, dict[str, str | None]()
-        if after.branch is None:
-            changes |= {**NO_CHANGES, **NO_CHECKPOINT}
-            if self.leaves_nothing:
-                tasks = [group.source.files[0].task for group in self.groups]
-                changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
-        if planned.rest is not None:
+        planned = self.planned
+        changes: dict[str, str | None] = {} if after.branch else {CHANGES: None, CHECKPOINT: None}
+        if self.leaves_nothing and after.branch is None:
+            tasks = [group.source.files[0].task for group in self.groups]
+            changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
+        if planned.record is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
-            changes |= planned.rest.after(planned.plan, paths, snapshots)
+            changes |= planned.record.after(planned.plan, paths, snapshots)
         return changes
 
 
@@ -136,7 +134,7 @@ def plan_round(
     table: ClusteredTable, checkpoint: Checkpoint, blocks: SnapshotBlocks, max_bytes: int | None = None
 ) -> PlannedRound:
     """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
-    rest, candidates = None, blocks.planned
+    record, candidates = None, blocks.planned
     if table.key.curve and len(candidates):
         # All that plans depend on besides the blocks and their levels.
         rules = [
@@ -147,12 +145,14 @@ def plan_round(
             table.iceberg.schema_json,
         ]
         recorded = table.iceberg.properties.get(REST)
-        rest = Rest(candidates, blocks.planned_metadata, checkpoint.policy, recorded, digest(rules))
-        if rest.settled.any():
+        record = SettledBlocks(
+            candidates, blocks.planned_metadata, checkpoint.policy, recorded, digest(rules)
+        )
+        if record.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
-            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=rest.settled)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
     planned = plan(candidates, replace(checkpoint.policy, max_bytes=max_bytes))
-    return PlannedRound(checkpoint, blocks, candidates, rest, planned)
+    return PlannedRound(checkpoint, blocks, candidates, record, planned)
 
 
 def merge_round(

@@ -342,7 +342,7 @@ class ClusteredTable:
     ) -> Blocks:
         """Return blocks for the planner, with the recorded levels and runs unless others are given.
 
-        Fixed blocks, and those that the snapshot lists more than once, are not rewritten. Settled ones: :class:`Rest`.
+        Fixed blocks, and those that the snapshot lists more than once, are not rewritten. See :class:`SettledBlocks`.
         """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
