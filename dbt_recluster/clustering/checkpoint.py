@@ -243,9 +243,8 @@ class SettledBlocks:
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
             if self._depths[number] >= depth - 1e-6:  # recorded depths are rounded
-                settled |= (self._blocks.partition == number) & np.isin(
-                    self._metadata.added_by, self._commits[max(first, 0) :]
-                )
+                is_of_commits = np.isin(self._metadata.added_by, self._commits[max(first, 0) :])
+                settled |= is_of_commits & (self._blocks.partition == number)
         return settled
 
     @property
@@ -299,11 +298,9 @@ class SettledBlocks:
     def _depths(self) -> FloatArray:
         """Mean depth of the eligible rows of each partition; touching does not count."""
         eligible = self._policy.candidates(self._blocks)
-        partitions = int(self._blocks.partition.max()) + 1
-        rows = np.bincount(eligible.partition, eligible.rows, partitions)
-        total = np.bincount(
-            eligible.partition, eligible.cells().depths() * eligible.rows.astype(np.float64), partitions
-        )
+        partitions, weight = int(self._blocks.partition.max()) + 1, eligible.rows.astype(np.float64)
+        rows = np.bincount(eligible.partition, weight, partitions)
+        total = np.bincount(eligible.partition, eligible.cells().depths() * weight, partitions)
         depths: FloatArray = total / np.maximum(rows, 1)
         return depths
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -34,20 +34,12 @@ from dbt_recluster.planner.merges import simulate
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and its inputs.
+    """A plan and its inputs."""
 
-    Attributes:
-        checkpoint: The rules of the plan.
-        blocks: The blocks of the snapshot.
-        candidates: Those that were planned, with the settled ones of `record`.
-        record: The record of settled blocks; None without a curve.
-        plan: The plan.
-    """
-
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # the rules of the plan
     blocks: SnapshotBlocks
-    candidates: Blocks
-    record: SettledBlocks | None
+    candidates: Blocks  # the planned blocks, with the settled ones of `record`
+    record: SettledBlocks | None  # None without a curve
     plan: Plan
 
     @property
@@ -78,25 +70,15 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class MergedRound(RoundRecord):
-    """A merged round, with the record of its commit.
-
-    Attributes:
-        planned: The round as it was planned.
-        groups: The file groups of its sets, merged.
-        levels: How the recorded levels change.
-        leaves_nothing: Whether nothing is to be done outside the partitions of its sets.
-        figures: Figures for the summaries, besides those of the merges.
-        figures_left: Figures expected after the round, if nothing is left to do then.
-        started: When it started, by the monotonic clock.
-    """
+    """A merged round, with the record of its commit."""
 
     planned: PlannedRound
-    groups: Sequence[RewrittenGroup]
+    groups: Sequence[RewrittenGroup]  # of its sets
     levels: LevelChanges
-    leaves_nothing: bool
-    figures: Mapping[str, Any]
-    figures_left: Mapping[str, float | None]
-    started: float
+    leaves_nothing: bool  # whether nothing is to be done outside the partitions of its sets
+    figures: Mapping[str, Any]  # for the summaries, besides those of the merges
+    figures_left: Mapping[str, float | None]  # expected after the round, if nothing is left to do then
+    started: float  # by the monotonic clock
 
     def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
         """Return the summary of the round's snapshots if these of its groups are committed."""
@@ -136,18 +118,11 @@ def plan_round(
     """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
     record, candidates = None, blocks.planned
     if table.key.curve and len(candidates):
+        policy, iceberg = checkpoint.policy, table.iceberg
         # All that plans depend on besides the blocks and their levels.
-        rules = [
-            str(table.key),
-            checkpoint.where,
-            asdict(checkpoint.policy),
-            repr(table.key_reads),
-            table.iceberg.schema_json,
-        ]
-        recorded = table.iceberg.properties.get(REST)
-        record = SettledBlocks(
-            candidates, blocks.planned_metadata, checkpoint.policy, recorded, digest(rules)
-        )
+        given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
+        recorded, rules = iceberg.properties.get(REST), digest(given)
+        record = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
         if record.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
             candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
@@ -179,21 +154,18 @@ def merge_round(
     # Before the merge: properties that others set during it belong to blocks that were not read.
     replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
     levels = LevelChanges.of(iceberg, metadata, replaced)
-    leaves_nothing = not planned.blocks.late and planned.checkpoint.leaves_nothing(
-        planned.candidates, planned.plan
-    )
+    checkpoint, snapshot_id = planned.checkpoint, planned.snapshot_id
+    leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
     left = _figures_left(table, planned) if leaves_nothing else {}
-    limits = BlockLimits(planned.checkpoint.policy.block_rows, table.block_bytes)
+    limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
     groups: list[FileGroup] = []
     schema_id = iceberg.schema_id
     try:
         groups = _file_groups(table, planned)
-        target = change.pending(iceberg)
-        merged = Merger(iceberg, table.key, limits, progress, target, table.curve).merge(
-            planned.snapshot_id, groups
-        )
+        merger = Merger(iceberg, table.key, limits, progress, change.pending(iceberg), table.curve)
+        merged = merger.merge(snapshot_id, groups)
     except Exception as e:
-        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema_id, e)
+        _raise_if_changed(iceberg, snapshot_id, groups, schema_id, e)
         if isinstance(e, ReclusterError):
             raise
         raise MergeFailedError(
@@ -221,15 +193,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
     blocks, plan = planned.blocks.blocks, planned.plan
     lower, upper = _key_texts(table, planned)
-    same = (
-        "expected_blocks",
-        "rows",
-        "bytes",
-        "depth",
-        "expected_depth",
-        "benefit_cost",
-        "benefit_cost_left",
-    )
+    same = {f.name for f in fields(PlannedSet)} - {"level", "new_level", "blocks", "lower", "upper"}
     sets = tuple(
         PlannedSet(
             level=int(blocks.level[block_set.blocks].max()),
@@ -297,10 +261,8 @@ def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup
     """Return the files of each set."""
     metadata, sets = planned.blocks.metadata, planned.sets
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
-    columns = [field.column for field in table.key.fields]
-    tasks = scan_tasks(
-        table.iceberg, planned.snapshot_id, list(chain.from_iterable(paths)), bounds_of=columns
-    )
+    columns, every = [field.column for field in table.key.fields], list(chain.from_iterable(paths))
+    tasks = scan_tasks(table.iceberg, planned.snapshot_id, every, bounds_of=columns)
     return [
         file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
         for block_set, positions, set_paths in zip(planned.plan.block_sets, sets, paths, strict=True)

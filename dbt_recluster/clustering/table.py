@@ -74,20 +74,12 @@ def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockM
 
 @dataclass(frozen=True)
 class SnapshotBlocks:
-    """The blocks of a snapshot, and those that a plan may select from.
-
-    Attributes:
-        metadata: All blocks.
-        eligible: Positions in ``metadata`` of the planned blocks that the predicate admits.
-        blocks: The eligible blocks for the planner, in this order.
-        planned: `blocks`, then the remaining blocks as fixed: never merged, never made deeper.
-        planned_metadata: The metadata of ``planned``.
-    """
+    """The blocks of a snapshot, and those that a plan may select from."""
 
     metadata: BlockMetadata
-    eligible: IntArray
-    blocks: Blocks
-    planned: Blocks
+    eligible: IntArray  # positions in `metadata` of the planned blocks that the predicate admits
+    blocks: Blocks  # the eligible blocks, in this order
+    planned: Blocks  # `blocks`, then the remaining blocks as fixed: never merged, never made deeper
     planned_metadata: BlockMetadata
 
     @property
@@ -111,7 +103,9 @@ class ClusteredTable:
     def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
-    def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
+    def _attach(
+        self, iceberg: IcebergTable, cluster_by: ClusterBy | None, reads: TableReads | None = None
+    ) -> ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
@@ -119,21 +113,16 @@ class ClusteredTable:
         # Rows of loads under a curve, by the snapshot that added them.
         self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
-        # Of the table, under whatever key.
-        self.reads = TableReads(iceberg)
+        self.reads = reads or TableReads(iceberg)
+        return self
 
     def under(self, cluster_by: ClusterBy) -> ClusteredTable:
         """Return the same loaded table under another key."""
-        other = ClusteredTable.__new__(ClusteredTable)
-        other._attach(self.iceberg, cluster_by)
-        other.reads = self.reads
-        return other
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads)
 
     def on_branch(self, branch: str) -> ClusteredTable:
         """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
-        other = ClusteredTable.__new__(ClusteredTable)
-        other._attach(self.iceberg.on_branch(branch), self.cluster_by)
-        return other
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg.on_branch(branch), self.cluster_by)
 
     def options(self, **given: Any) -> ReclusterOptions:
         """Return the given options, each else as the table records it, else its default."""
@@ -286,20 +275,18 @@ class ClusteredTable:
         snapshot if no live block has the level any more. With ``added_by``, only blocks of these snapshots are planned.
         """
         metadata = self.metadata(snapshot_id)
-        admitted = np.ones(len(metadata), np.bool_)
+        admitted = planned = np.ones(len(metadata), np.bool_)
         if where is not None:
             admitted = where.may_match(self.iceberg, metadata)
-        planned = np.ones(len(metadata), np.bool_)
         if added_by is not None:
             planned = np.isin(metadata.added_by, list(added_by))
         eligible, others = np.flatnonzero(admitted & planned), np.flatnonzero(~admitted & planned)
+        admissible = metadata if len(eligible) == len(metadata) else metadata.take(eligible)
+        blocks = self.planner_blocks(admissible)
         if not len(others):
-            of_plan = metadata if planned.all() else metadata.take(eligible)
-            blocks = self.planner_blocks(of_plan)
-            return SnapshotBlocks(metadata, eligible, blocks, blocks, of_plan)
+            return SnapshotBlocks(metadata, eligible, blocks, blocks, admissible)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
-        blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
     def current_blocks(
