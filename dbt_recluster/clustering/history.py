@@ -178,18 +178,14 @@ def is_of_round(snapshot: Snapshot) -> bool:
 def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
     """Return one entry for each round and one for every other commit."""
     groups = groupby(snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id))
-    members = ((round_id, list(group)) for round_id, group in groups)
-    return [
-        _round(group) if isinstance(round_id, str) or is_of_round(group[-1]) else _other_commit(group[0])
-        for round_id, group in members
-    ]
+    members = (list(group) for _, group in groups)
+    return [_round(group) if is_of_round(group[-1]) else _other_commit(group[0]) for group in members]
 
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
-    text = {
-        name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)
-    }
+    ours = {name: value for name, value in last.summary.items() if name.startswith(PREFIX)}
+    text = {name.removeprefix(PREFIX): value for name, value in ours.items()}
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     measured = ("depth_before", "seconds", "benefit_cost", "benefit_cost_left")
     expected, rows = parse_number(text.get("depth_expected")), last.count(f"{PREFIX}rows") or 0
@@ -239,9 +235,8 @@ def rows_before(snapshots: Sequence[Snapshot]) -> int:
     """Return the rows that the table had before its oldest remaining snapshot."""
     if not snapshots:
         return 0
-    total, added, deleted = (
-        snapshots[0].count(f"{name}-records") or 0 for name in ("total", "added", "deleted")
-    )
+    count = snapshots[0].count
+    total, added, deleted = (count(f"{name}-records") or 0 for name in ("total", "added", "deleted"))
     return max(0, total - added + deleted)
 
 

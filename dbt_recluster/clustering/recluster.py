@@ -31,6 +31,7 @@ from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import job_description
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import Plan, Policy
+from dbt_recluster.text import count_noun
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -73,14 +74,10 @@ class Recluster:
         """
         started, result = time.monotonic(), self._result
         self._prepare()
-        reason = self._skip_reason()
-        if reason is None:
-            self._repeat_rounds()
+        if reason := self._skip_reason():
+            self._skip(reason)
         else:
-            result.reason, result.depth_before, result.depth_after = reason, None, None
-            result.blocks_before = result.blocks_after = block_count(self._table)
-            if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
-                self._measure()
+            self._repeat_rounds()
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._commit_change()
             if self._rewrites:
@@ -88,13 +85,16 @@ class Recluster:
         result.seconds = time.monotonic() - started
         return result
 
-    def _measure(self) -> None:
-        """Measure a table that waits for a condition."""
+    def _skip(self, reason: str) -> None:
+        """Skip reclustering; measure a table that waits for a condition."""
         result = self._result
-        measured = self._table.measure(self._table.current_blocks(self._where).blocks)
-        result.depth_before = result.depth_after = measured.average_depth
-        result.read_depth_before = result.read_depth_after = measured.read_depth
-        result.threshold = self._policy.threshold
+        result.reason, result.depth_before, result.depth_after = reason, None, None
+        result.blocks_before = result.blocks_after = block_count(self._table)
+        if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
+            measured = self._table.measure(self._table.current_blocks(self._where).blocks)
+            result.depth_before = result.depth_after = measured.average_depth
+            result.read_depth_before = result.read_depth_after = measured.read_depth
+            result.threshold = self._policy.threshold
 
     def _repeat_rounds(self) -> None:
         while True:
@@ -159,8 +159,6 @@ class Recluster:
         self._change = replace(self._change, field_ids=field_ids)
         if self._draw(blocks):
             blocks = self._table.blocks(where, snapshot_id, added_by)
-        if not result.rounds:
-            self._added_by = set(blocks.metadata.added_by.tolist())
         whole = self._table.blocks(where, snapshot_id) if blocks.late else blocks
         measured = self._table.measure(whole.blocks)
         result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
@@ -168,13 +166,13 @@ class Recluster:
         result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
+            self._added_by = set(blocks.metadata.added_by.tolist())
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
             result.read_depth_before = result.read_depth_after
         result.suspended = self._table.suspended
         listed_again = _listed_again(self._table.name, blocks.metadata)
-        cut_off = sort_order.cut_off_bounds(
-            self._change.pending(self._table.iceberg), self._table.key, blocks.metadata.lower
-        )
+        pending = self._change.pending(self._table.iceberg)
+        cut_off = sort_order.cut_off_bounds(pending, self._table.key, blocks.metadata.lower)
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
 
@@ -256,18 +254,13 @@ class Recluster:
         self._conflicts_in_a_row = 0
         self._change = replace(self._change, replaces=-1)  # none: the id of no sort order
         # Excludes sets that conflicted.
-        progress.report(
-            committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
-        )
+        figures = {"sets": done.sets, "blocks": done.blocks_in, "bytes": done.bytes_in}
+        progress.report(committed=True, seconds=done.seconds, **figures)
 
     def _round(self, planned: PlannedRound, progress: RoundProgress) -> Round:
         table, options = self._table, self._options
-        figures = {
-            "trigger": options.trigger,
-            "cluster_by": str(table.key),
-            "where": options.where,
-            "conflicts": self._conflicts_in_a_row,
-        }
+        given = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
+        figures = {**given, "conflicts": self._conflicts_in_a_row}
         number = len(self._result.rounds) + 1
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
             merged = merge_round(table, planned, self._change, figures, progress.merging)
@@ -301,9 +294,7 @@ def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:
     """Add the committed rounds and the orphans of a result to the error that takes its place."""
     notes = [str(error).removesuffix(".")]
     if count := len(result.rounds):
-        notes.append(
-            f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed"
-        )
+        notes.append(f"{count_noun(count, 'round')} before it {'were' if count > 1 else 'was'} committed")
     if result.orphans:
         notes.append(orphan_note(result.table, result.orphans))
     error.args = (". ".join(notes) + ".",)
