@@ -102,17 +102,12 @@ def recorded_curve(
     """
     columns = []
     for field in key.on_curve:
-        texts = (
-            [properties.get(curve_property(field.column))]
-            if ids is None
-            else curve_properties(properties).values()
-        )
+        by_name = [properties.get(curve_property(field.column))]
+        texts = by_name if ids is None else curve_properties(properties).values()
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
         own = (CURVE_PREFIX.load(text, read) for text in texts)
-        if (column := next((known for known in own if known is not None), None)) is None:
-            return None
-        columns.append(column)
-    if not columns:
+        columns += [known for known in own if known is not None][:1]
+    if not columns or len(columns) < key.curve:
         return None
     boundaries, ascending, newest = zip(*columns, strict=True)
     return Curve(boundaries, ascending=ascending, newest=min(newest))

@@ -152,10 +152,8 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     for entry, following in zip(entries, [*entries[1:], None], strict=False):
         rewritten += entry.rows_in if entry.is_recluster else 0
         loaded += entry.rows_loaded
-        facts: dict[str, Any] = {
-            "rows_undone": undone.get(entry.snapshot_ids[0], 0),
-            "write_amplification": round(rewritten / loaded, 4) if loaded else 0.0,
-        }
+        facts: dict[str, Any] = {"rows_undone": undone.get(entry.snapshot_ids[0], 0)}
+        facts["write_amplification"] = round(rewritten / loaded, 4) if loaded else 0.0
         measured = _measured_depth(table, entry, following) if entry.is_recluster else None
         if measured is not None:
             facts |= {"depth_after": measured, "depth_after_is": "measured"}
