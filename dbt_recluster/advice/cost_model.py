@@ -279,9 +279,8 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
     if costs is None or not len(metadata):
         return DailyBytes(0.0, 0.0, 0.0)
     daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    return DailyBytes(
-        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
-    )
+    of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
+    return DailyBytes(*(float(daily @ column) for column in of_reads))
 
 
 @dataclass(frozen=True)
@@ -310,15 +309,14 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
         return recorded
     week = Week(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting
+    written, curve = week.written_bytes_per_day, table.key.curve
     # Measured over a week under one threshold: the first days catch up.
     if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
-        rewriting = relative_rewriting(
-            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
-        )
+        rewriting = relative_rewriting(written, week.rewritten_bytes_per_day, recorded.depth, curve)
     wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
     depth = Policy().depth
     if wasted_per_depth and week.changes:
-        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth, table.key.curve)
+        costs = costs_by_threshold(written, rewriting, wasted_per_depth, curve)
         depth = best_threshold(costs, None if recorded is None else recorded.depth)
     elif wasted_per_depth and recorded is not None:
         depth = recorded.depth

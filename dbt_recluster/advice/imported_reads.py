@@ -129,7 +129,7 @@ def import_event_logs(
                 yield ReadRange(ranges_as_json(ranges), faded(scan.at, now), EVENT_LOG)
 
     new = compact(logged(), MOST_READS)
-    left_out, on_record = list(logs.faults), len(recorded.reads)
+    left_out, on_record = logs.files.faults, len(recorded.reads)
     if logs.last is not None:
         first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
         last = logs.last + timedelta(milliseconds=1)
@@ -158,8 +158,7 @@ class EventLogs:
         table: The full unquoted name of the table in them.
 
     Attributes:
-        files: The logs.
-        faults: A line for each log, or part of one, that could not be read completely.
+        files: The logs, with their faults.
         scanned: Scans of the table so far.
         unknown: Scans of the table whose text is unknown so far, which are among the faults.
         first: The start of the first query of any table, or None.
@@ -168,7 +167,7 @@ class EventLogs:
     """
 
     def __init__(self, files: EventLogFiles, table: str) -> None:
-        self.files, self.faults, self._table = files, files.faults, table.lower()
+        self.files, self._table = files, table.lower()
         self.scanned = self.unknown = 0
         self.first: datetime | None = None
         self.last: datetime | None = None
@@ -191,10 +190,10 @@ class EventLogs:
                     yield from self._scans_of(at, plan)
             if malformed:
                 lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
-                self.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
+                self.files.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
             if unknown != self.unknown:
                 times = f"{self.unknown - unknown:,} times"
-                self.faults.append(
+                self.files.faults.append(
                     f"{file_name(path)}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, "
                     "with spark.sql.ui.explainMode formatted, the default"
                 )

@@ -98,11 +98,8 @@ class Week:
         if not any(entry.blocks_in for entry in self.replayed):
             return {}
         place = {path: number for number, path in enumerate(self._blocks.path.to_pylist())}
-        paths = removed_paths(self._table.iceberg, self._snapshots)
-        return {
-            snapshot: np.array([place[path] for path in removed if path in place], np.int64)
-            for snapshot, removed in paths.items()
-        }
+        removed = removed_paths(self._table.iceberg, self._snapshots).items()
+        return {of: np.array([place[p] for p in paths if p in place], np.int64) for of, paths in removed}
 
     @cached_property
     def _starting(self) -> IntArray:

@@ -189,9 +189,8 @@ def _given(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a query without a name, or the predicate itself."""
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
-        raise PredicateError(
-            f"{shortened(query)!r} restricts no column of {table.name}, so no key can help it"
-        )
+        text = f"{shortened(query)!r} restricts no column of {table.name}"
+        raise PredicateError(f"{text}, so no key can help it")
     return predicate
 
 
@@ -233,17 +232,13 @@ def _dissent(
     """Name the queries that the best key for all serves badly; on a curve, only if they skip less than a half."""
     if candidates[0].gain < LEAST_GAIN:
         return ()
-    lines = []
+    lines, best = [], candidates[0]
     for place, name in enumerate(names):
         own = min(candidates, key=lambda key: (key.opened[place], key in curves))
-        best = candidates[0]
-        if best in curves and best.opened[place] <= best.blocks / 2:
-            continue
-        if best.opened[place] > 2 * max(1, own.opened[place]):
-            lines.append(
-                f"{shortened(name)} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by "
-                f"{own.name}"
-            )
+        opened, least = best.opened[place], own.opened[place]
+        if opened > 2 * max(1, least) and not (best in curves and opened <= best.blocks / 2):
+            text = f"{shortened(name)} opens {opened:,} blocks by {best.name}"
+            lines.append(f"{text}, and {least:,} by {own.name}")
     return tuple(lines)
 
 
@@ -288,9 +283,7 @@ class KeyTrial:
         self._table, self._own = table, own
         self._metadata = table.metadata()
         predicates = [table.predicate(read.text) for read in reads]
-        self._queries = [
-            self._query(where, read.weight) for where, read in zip(predicates, reads, strict=True)
-        ]
+        self._queries = [self._query(where, r.weight) for where, r in zip(predicates, reads, strict=True)]
         read_of = [where.columns(table.iceberg) for where in predicates]
         keys = [*table.key.fields, *(own.key.fields if own else ())]
         names = dict.fromkeys([*(field.column for field in keys), *chain.from_iterable(read_of)])
