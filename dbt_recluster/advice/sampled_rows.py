@@ -35,11 +35,7 @@ class Query(NamedTuple):
 
 
 class SampledRows:
-    """A random sample of some columns, of all rows if there are few.
-
-    Attributes:
-        columns: Those of the columns that have bounds.
-    """
+    """A random sample of those of some columns that have bounds, of all rows if there are few."""
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
@@ -157,11 +153,9 @@ class SampledRows:
 
 
 class _Column:
-    """The values of a column in sampled rows, which may be all.
+    """The values of a column in sampled rows, which may be all; ``distinct`` counts NULL and NaN too.
 
-    Attributes:
-        order: The rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
-        distinct: Number of different values, NULL and NaN included.
+    ``order`` is the rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
     """
 
     def __init__(self, values: pa.Array, kind: ValueType, is_whole: bool) -> None:
@@ -200,12 +194,9 @@ class _Column:
         return examples
 
     def bounds(self, block: IntArray, blocks: int, width: int | None) -> _Bounds:
-        """Return the bounds that n blocks of the sampled rows would record.
+        """Return the bounds that n ``blocks`` would record, cut off at a width in characters or bytes unless None.
 
-        Args:
-            block: The block of each row, int64 (rows,).
-            blocks: The number n of blocks.
-            width: Characters, or bytes, that bounds are cut off at, or None.
+        ``block`` is the block of each row, int64 (rows,).
         """
         valued = self._valued
         rows = np.bincount(block[valued], minlength=blocks)

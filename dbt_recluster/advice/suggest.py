@@ -264,13 +264,10 @@ def _key_columns(
 
 
 class KeyTrial:
-    """A sample of a table, on which keys are tried.
+    """A sample of a table, under a key of all columns that may be part of one, on which keys are tried.
 
-    Args:
-        table: The table under a key of all columns that may be part of one.
-        reads: Predicates; without any, each key is tried with queries for single values of its first column.
-        options: How the table is reclustered.
-        own: The table under its own key, or None.
+    Without ``reads``, each key is tried with queries for single values of its first column. ``own`` is the table under
+    its own key.
     """
 
     def __init__(

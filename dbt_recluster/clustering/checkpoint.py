@@ -52,25 +52,22 @@ _REMEMBERED: dict[str, tuple[str, int]] = {}
 class Checkpoint:
     """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
 
-    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it.
-
-    Attributes:
-        policy: The policy to plan with, without `max_bytes`, which only puts work off.
-        where: A predicate that restricts the plan; then nothing is remembered or recorded.
+    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it. With a
+    predicate ``where``, which restricts the plan, nothing is remembered or recorded.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
         self._table, self.where = table, where
-        self.policy = replace(policy, max_bytes=None)
+        self.policy = replace(policy, max_bytes=None)  # which only puts work off
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
         """Return the partitions that changed until a snapshot or had something left to do; None for the whole table."""
-        changes = (
-            changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
-            for since, partitions in self._earlier(snapshot_id)
-        )
-        return next((changed for changed in changes if changed is not None), None)
+        for since, partitions in self._earlier(snapshot_id):
+            changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
+            if changed is not None:
+                return changed
+        return None
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, and on top of the planned one."""
@@ -100,11 +97,8 @@ class Checkpoint:
     ) -> Changes:
         """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
-        Args:
-            planned: The snapshot that was planned.
-            committed: The snapshots that the commit adds, in order.
-            tasks: Iceberg's scan task of a file of each set.
-            after: The table after the commit, which still lacks these properties.
+        They name the planned snapshot and those committed, in order, and the partitions of the scan ``tasks``, one of
+        each set; ``after`` is the table after the commit, still without them.
         """
         if not self._still_holds():
             return {}
@@ -113,9 +107,7 @@ class Checkpoint:
         texts = sorted({partition_of(self._table.iceberg, task) for task in tasks})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
-        if len(text) > CHECKPOINT.longest:
-            text = CHECKPOINT.dump(checkpoint)
-        return {CHECKPOINT: text}
+        return {CHECKPOINT: text if len(text) <= CHECKPOINT.longest else CHECKPOINT.dump(checkpoint)}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
@@ -214,13 +206,10 @@ def _version() -> str:
 
 
 class SettledBlocks:
-    """The record of settled blocks, applied to the blocks that are planned.
+    """The record of settled blocks, applied to the blocks that are planned by a policy.
 
-    Args:
-        blocks, metadata: The blocks.
-        policy: The policy of the plan.
-        recorded: The property, or None.
-        rules: A digest of all else that the plan depends on. A record of other rules counts as none.
+    ``recorded`` is the property. ``rules`` are a digest of all else that the plan depends on; a record of other rules
+    counts as none.
     """
 
     def __init__(
@@ -232,10 +221,9 @@ class SettledBlocks:
     def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
         if record["rules"] != self._rules:
             return None
-        partitions = {
-            str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
-        }
-        return list(map(int, record["commits"])), partitions
+        partitions = record["partitions"].items()
+        of_partition = {str(name): (float(depth), int(first)) for name, (depth, first) in partitions}
+        return list(map(int, record["commits"])), of_partition
 
     @cached_property
     def settled(self) -> BoolArray:
@@ -255,13 +243,7 @@ class SettledBlocks:
     def after(
         self, plan: Plan, paths: Sequence[tuple[Iterable[str], Iterable[str]]], commits: Sequence[int]
     ) -> dict[str, str | None]:
-        """Return the property after a commit.
-
-        Args:
-            plan: The plan.
-            paths: The paths of the files that each of its sets wrote, and of those that it replaced.
-            commits: The snapshots of the commit.
-        """
+        """Return the property after a commit of a plan, given the paths that each set wrote, and those it replaced."""
         checksums = self._checksums.copy()
         for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
@@ -275,12 +257,9 @@ class SettledBlocks:
             kept[str(checksums[number])] = (round(depth, 6), first)
         while kept:
             oldest = min(first for _, first in kept.values())
-            record = {
-                "rules": self._rules,
-                "commits": [*self._commits[oldest:], *commits],
-                "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
-            }
-            text = REST.dump(record)
+            partitions = {name: [depth, first - oldest] for name, (depth, first) in kept.items()}
+            record = {"rules": self._rules, "commits": [*self._commits[oldest:], *commits]}
+            text = REST.dump({**record, "partitions": partitions})
             if len(text) <= REST.longest:
                 return {REST: text}
             del kept[next(iter(kept))]

@@ -139,12 +139,7 @@ def merge_round(
 ) -> MergedRound:
     """Merge the block sets of a plan into files that are no part of the table yet.
 
-    Args:
-        table: The table.
-        planned: The plan.
-        change: What the commit will change of the table besides its blocks.
-        figures: Figures for the summaries of its snapshots.
-        progress: Callback for the progress of the merge, or None.
+    The commit will also make the ``change`` of the table, and have these ``figures`` in the summaries of its snapshots.
 
     Raises:
         ConcurrentChangeError: Another writer has changed what was read.

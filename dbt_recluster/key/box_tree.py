@@ -80,14 +80,9 @@ def join_points(parts: Sequence[Points]) -> Points:
 
 
 def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntArray, count: int) -> Points:
-    """Return points that lie evenly in n boxes and stand for their rows.
+    """Return ``count`` points in each of n boxes, which lie evenly and stand for its rows, int64 (n,).
 
-    Args:
-        lower: Least ranks that each box covers, int64 (n, columns).
-        rank: Least ranks of its rows, at least ``lower``, int64 (n, columns).
-        upper: Greatest ranks, int64 (n, columns).
-        rows: Rows of each box, int64 (n,).
-        count: Points in each box.
+    The boxes have these least ranks that they cover, those of their rows, and the greatest: int64 (n, columns) each.
     """
     step = _STEPS[lower.shape[1]]
     number = np.arange(len(lower) * count)[:, None]
@@ -182,14 +177,7 @@ def one_box(columns: int, parts: int) -> BoxTree:
 
 
 def cut_into_boxes(points: Points, block_rows: float, parts: int, per_block: float) -> BoxTree:
-    """Cut rows into boxes of at most ``block_rows`` rows each.
-
-    Args:
-        points: m points, at least one.
-        block_rows: Most rows in a box.
-        parts: Parts of each column.
-        per_block: The cost of a further block.
-    """
+    """Cut at least one point into boxes of at most ``block_rows`` rows each; ``per_block`` is the cost of another."""
     cutter = _Cutter(points, block_rows, parts, per_block)
     root = cutter.node(np.arange(len(points.rows)), cutter.columns)
     nodes, boxes = np.array(cutter.nodes, np.int64).reshape(-1, 4), np.array(cutter.boxes)
