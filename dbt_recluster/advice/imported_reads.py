@@ -151,27 +151,14 @@ class LoggedScan(NamedTuple):
 
 
 class EventLogs:
-    """The scans of a table in event logs.
-
-    Args:
-        files: The logs.
-        table: The full unquoted name of the table in them.
-
-    Attributes:
-        files: The logs, with their faults.
-        scanned: Scans of the table so far.
-        unknown: Scans of the table whose text is unknown so far, which are among the faults.
-        first: The start of the first query of any table, or None.
-        last: The start of the last query of this table, or None.
-        namesakes: Up to ten tables of the same name in other catalogs.
-    """
+    """The scans in event logs of a table with this full unquoted name."""
 
     def __init__(self, files: EventLogFiles, table: str) -> None:
         self.files, self._table = files, table.lower()
-        self.scanned = self.unknown = 0
-        self.first: datetime | None = None
-        self.last: datetime | None = None
-        self.namesakes: set[str] = set()
+        self.scanned = self.unknown = 0  # scans of the table so far, and those with an unknown text
+        self.first: datetime | None = None  # the start of the first query of any table
+        self.last: datetime | None = None  # the start of the last query of this table
+        self.namesakes: set[str] = set()  # up to ten tables of the same name in other catalogs
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of the table by queries that began at ``since`` or later."""

@@ -29,20 +29,16 @@ BITS = 10
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A Hilbert curve over equal shares of each column.
+    """A Hilbert curve over equal shares of each column."""
 
-    Attributes:
-        boundaries: Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the
-            number of boundaries that are not above it.
-        bits: Each column has 2**bits parts.
-        ascending: Whether loads begin where those before them ended, for each column; () is for no column.
-        newest: The sequence number of the last load among the rows that were cut; 0 if unknown.
-    """
-
+    # Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the number of
+    # boundaries that are not above it.
     boundaries: tuple[pa.Array, ...]
-    bits: int = BITS
-    ascending: tuple[bool, ...] = ()
-    newest: int = 0
+    bits: int = BITS  # each column has 2**bits parts
+    ascending: tuple[
+        bool, ...
+    ] = ()  # whether loads begin where those before them ended, for each column; () if none
+    newest: int = 0  # the sequence number of the last load among the rows that were cut; 0 if unknown
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
