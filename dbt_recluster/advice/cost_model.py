@@ -170,7 +170,7 @@ class CostModel:
     def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
         """Return the model of a table under some options; the table follows their reads from here on."""
         table.reads.follow(options.reads)
-        return cls(table, with_depth(table, options)[0].policy, now)
+        return cls(table, with_depth(table, options).policy, now)
 
     @cached_property
     def _week(self) -> Week:
@@ -324,12 +324,9 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
 
 
-def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
-    """Return options with a number in place of ``auto``, and the threshold to record, or None."""
-    if options.depth != AUTO:
-        return options, None
-    depth = auto_depth(table)
-    return replace(options, depth=depth.depth), depth
+def with_depth(table: ClusteredTable, options: ReclusterOptions) -> ReclusterOptions:
+    """Return options with a number in place of ``auto``."""
+    return replace(options, depth=auto_depth(table).depth) if options.depth == AUTO else options
 
 
 def recluster_table(
@@ -339,13 +336,12 @@ def recluster_table(
 
     ``changes`` are further properties to set with the first commit.
     """
-    properties: Changes = changes or {}
     if options.depth == AUTO:
         table.predicate(options.where)  # which is refused first
         table.reads.follow(options.reads)
-        options, depth = with_depth(table, options)
-        properties = {**properties, **(depth.as_properties() if depth else {})}
-    result = Recluster(table, options, properties).run()
+        depth = auto_depth(table)
+        options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
+    result = Recluster(table, options, changes).run()
     if result.rounds and table.reads.restricting(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, options.policy).loss()

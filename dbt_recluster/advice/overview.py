@@ -183,7 +183,7 @@ def _from_blocks(
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
-    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
+    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)
     policy = replace(table.policy(options.policy), max_bytes=None)
     checkpoint = Checkpoint(table, policy, options.where)
     threshold = policy.threshold

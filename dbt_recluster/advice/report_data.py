@@ -71,7 +71,7 @@ def report_data(
     """Collect the data of a table's report."""
     overview = table_overview(table, options, prices=prices)
     table.reads.follow(options.reads)
-    options, _ = with_depth(table, options)
+    options = with_depth(table, options)
     costs = CostModel(table, options.policy)
     ids = _last_recluster(table.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, permutations
 
@@ -147,11 +148,10 @@ def suggest_key(
 
 def _own_key(table: ClusteredTable) -> ClusteredTable | None:
     """Return the table under its own key, or None without a valid one."""
-    try:
-        key = table_cluster_key(table.iceberg)
-        return table.under(key.check(table.columns)) if key else None
-    except ClusterKeyError:
-        return None
+    with suppress(ClusterKeyError):
+        if key := table_cluster_key(table.iceberg):
+            return table.under(key.check(table.columns))
+    return None
 
 
 def _tried_queries(

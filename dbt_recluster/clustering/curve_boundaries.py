@@ -37,12 +37,7 @@ _LAST = 64
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
 # The whole numbers that stand for values of a type.
-_STORED = {
-    pa.bool_(): pa.int8(),
-    pa.date32(): pa.int32(),
-    pa.float32(): pa.int32(),
-    pa.float64(): pa.int64(),
-}
+_STORED = {pa.bool_(): pa.int8(), pa.date32(): pa.int32(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,10 @@ def parse_iso_time(text: str) -> datetime:
 
 def parse_number(value: Any) -> float | None:
     """Return a finite number, also from a string, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
+    number = math.nan
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
     return number if math.isfinite(number) else None
 
 
@@ -130,9 +128,8 @@ def _queries(value: Any) -> Queries | None:
 
 
 def _queries_by_name(value: Any) -> Mapping[str, str] | None:
-    if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
-        return None
-    return {str(name): query for name, query in value.items()}
+    is_valid = isinstance(value, Mapping) and all(isinstance(query, str) for query in value.values())
+    return {str(name): query for name, query in value.items()} if is_valid else None
 
 
 # Booleans also come as strings, which env_var() and the command line give.
