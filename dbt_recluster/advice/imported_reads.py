@@ -18,14 +18,7 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_reads import (
-    EVENT_LOG,
-    MOST_READS,
-    PROJECT,
-    ReadRange,
-    compact,
-    faded,
-)
+from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, ReadRange, compact, faded
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_log_files import EventLogFiles, file_name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pyarrow as pa
+
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
@@ -24,8 +26,6 @@ from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, Rec
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import job_description
@@ -52,12 +52,11 @@ class Recluster:
         self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
     ) -> None:
         self._table, self._options, self._changes = table, options, changes or {}
-        self._result = ReclusterResult(
-            table.name, str(table.key), suspended=table.suspended, branch=table.iceberg.branch
-        )
-        self._change = sort_order.TableChange()
+        key, iceberg, since = table.key, table.iceberg, table.suspended
+        self._result = ReclusterResult(table.name, str(key), suspended=since, branch=iceberg.branch)
+        self._where = table.predicate(options.where)
+        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         self._rewrites: list[history.ForeignRewrite] = []
-        self._where: Predicate | None = None
         self._conflicts_in_a_row = 0
         # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
         # Otherwise `final` would not end beside a fast writer.
@@ -111,10 +110,8 @@ class Recluster:
 
     def _prepare(self) -> None:
         """Validate the options and the table. Pending changes to it are committed together with the first merge."""
-        self._where = self._table.predicate(self._options.where)
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
-        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
@@ -170,10 +167,13 @@ class Recluster:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
             result.read_depth_before = result.read_depth_after
         result.suspended = self._table.suspended
-        listed_again = _listed_again(self._table.name, blocks.metadata)
-        pending = self._change.pending(self._table.iceberg)
-        cut_off = sort_order.cut_off_bounds(pending, self._table.key, blocks.metadata.lower)
-        result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
+        pending, warnings = self._change.pending(self._table.iceberg), list[str]()
+        if blocks.metadata.repeated is not None:
+            paths = blocks.metadata.path.filter(pa.array(blocks.metadata.repeated)).unique()
+            count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
+            warnings.append(_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=self._table.name))
+        warnings += sort_order.cut_off_bounds(pending, self._table.key, blocks.metadata.lower)
+        result.warnings += [text for text in warnings if text not in result.warnings]
         return blocks
 
     def _draw(self, blocks: SnapshotBlocks, *, before_merge: bool = False) -> bool:
@@ -279,15 +279,6 @@ class Recluster:
             max_bytes=self._options.max_bytes,
         )
         return RoundProgress(start, self._options.progress)
-
-
-def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
-    """Return a warning about files that the table lists more than once, if there are any."""
-    if blocks.repeated is None:
-        return []
-    paths = blocks.take(blocks.repeated).path.unique()
-    count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
-    return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
 
 
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:

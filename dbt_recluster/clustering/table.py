@@ -20,12 +20,7 @@ from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_re
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    BoolArray,
-    IntArray,
-    read_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
