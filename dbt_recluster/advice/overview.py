@@ -184,9 +184,8 @@ def _from_blocks(
         table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
     options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)
-    policy = replace(table.policy(options.policy), max_bytes=None)
-    checkpoint = Checkpoint(table, policy, options.where)
-    threshold = policy.threshold
+    checkpoint = Checkpoint(table, table.policy(options.policy), options.where)
+    policy, threshold = checkpoint.policy, checkpoint.policy.threshold
     figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
     if prices is not None and prices.terabyte_scanned is not None:
         balance = CostModel(table, options.policy).balance()

@@ -312,18 +312,17 @@ class KeyTrial:
         """Compare now with a table sorted by the key; if nothing would be rewritten, its blocks are those of now."""
         first = key.fields[0].column
         queries, blocks = self._queries or self._single_values(first), len(self._metadata)
-        now = opened = tuple(int(query.opened.sum()) for query in queries)
-        skipped_now = _skipped(queries, now, blocks)
+        opened = [int(query.opened.sum()) for query in queries]
+        skipped_now = _skipped(queries, opened, blocks)
         if cost.first_bytes:
-            blocks, by_query = self._rows.opened(key, curve, queries)
-            opened = tuple(by_query)
+            blocks, opened = self._rows.opened(key, curve, queries)
         return KeyCandidate(
             (cost.cluster_key,) if key.curve else tuple(map(str, key.fields)),
             self._rows.columns[first].distinct,
             blocks,
             skipped_now,
             _skipped(queries, opened, blocks),
-            opened if self._queries else (),
+            tuple(opened) if self._queries else (),
             cost.first_bytes,
             cost.bytes_per_day if cost.loads or cost.rewrites else None,
         )
