@@ -55,15 +55,13 @@ _MOST_BLOCKS = 250_000
 def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
     """Return the blocks of a snapshot, from the cache if it has them."""
     with _LOCK:
-        blocks = _BLOCKS.get(key)
+        blocks = _BLOCKS.pop(key, None)
     blocks = read() if blocks is None else blocks
-    if len(blocks) > _MOST_BLOCKS:
-        return blocks
-    with _LOCK:
-        _BLOCKS.pop(key, None)
-        _BLOCKS[key] = blocks
-        while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
-            del _BLOCKS[next(iter(_BLOCKS))]
+    if len(blocks) <= _MOST_BLOCKS:
+        with _LOCK:
+            _BLOCKS[key] = blocks
+            while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
+                del _BLOCKS[next(iter(_BLOCKS))]
     return blocks
 
 
@@ -137,10 +135,8 @@ class ClusteredTable:
         """
         key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
         if key is None:
-            raise ClusterKeyError(
-                f"{self.name} has no cluster key: neither the property {CLUSTER_BY} nor a sort order; name one with "
-                "cluster_by"
-            )
+            missing = f"neither the property {CLUSTER_BY} nor a sort order"
+            raise ClusterKeyError(f"{self.name} has no cluster key: {missing}; name one with cluster_by")
         try:
             return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
         except ClusterKeyError as e:
@@ -306,13 +302,8 @@ class ClusteredTable:
 
     def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""
-        return clustering_information(
-            blocks,
-            block_rows,
-            self.block_bytes,
-            self.row_group_bytes,
-            is_sorted=is_cluster_key(self.iceberg, self.key),
-        )
+        full, is_sorted = (block_rows, self.block_bytes), is_cluster_key(self.iceberg, self.key)
+        return clustering_information(blocks, *full, self.row_group_bytes, is_sorted=is_sorted)
 
     def planner_blocks(
         self,
@@ -333,10 +324,8 @@ class ClusteredTable:
         lower, upper, unbounded, layout = metadata.lower, metadata.upper, metadata.unbounded, None
         if self.key.curve:
             blocks = curve_blocks(self.key, self.curve, metadata)
-            samples = {
-                load: Points.of(blocks.curve, sample.columns, sample.weight)
-                for load, sample in self.sampled.items()
-            }
+            loads = self.sampled.items()
+            samples = {load: Points.of(blocks.curve, sample.columns, sample.weight) for load, sample in loads}
             layout = blocks.layout(run, metadata.added_by, level, settled, samples)
             lower, upper, unbounded = blocks.along_curve(layout.chain)
             run = np.where(layout.chain > 0, layout.chain, layout.run)

@@ -194,17 +194,13 @@ class Restricting(NamedTuple):
 
 
 class TableReads:
-    """The reads that plans and metrics of a table follow: those declared, or else those recorded.
-
-    Attributes:
-        left_out: Warnings about declared reads that are left out.
-    """
+    """The reads that plans and metrics of a table follow: those declared, or else those recorded."""
 
     def __init__(self, iceberg: IcebergTable) -> None:
         self._iceberg = iceberg
         self._followed: list[ReadRange] | None = None
         self._of_key: dict[str, Restricting] = {}
-        self.left_out: list[str] = []
+        self.left_out: list[str] = []  # warnings about declared reads that are left out
 
     @property
     def recorded(self) -> RecordedReads:
@@ -269,13 +265,12 @@ class TableReads:
             if not read.is_query:
                 return self.column_ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
             scans, ranges = self.column_ranges.of_query(read.text)
+            if not scans:
+                raise PredicateError(f"{shortened(read.text)!r} does not read {self._iceberg.name}")
+            return ranges
         except PredicateError as e:
             self.left_out.append(f"reads: left out, {e}")
             return []
-        if not scans:
-            text = f"{shortened(read.text)!r} does not read {self._iceberg.name}"
-            self.left_out.append(f"reads: left out, {text}")
-        return ranges
 
     def record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime
