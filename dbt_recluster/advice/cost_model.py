@@ -210,7 +210,7 @@ class CostModel:
         first = self._recluster(table, here, here)
         per_day = (0, 0)
         if week.changes:
-            read = [week.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
+            read = [week.bytes_read(table, items, rounds) for rounds in (1, MAX_ROUNDS)]
             scale = week.scale / week.days
             per_day = (round(min(read) * scale), round(max(read) * scale))
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]

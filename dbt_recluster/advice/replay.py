@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -106,8 +107,8 @@ class Week:
             unmerged[removed] = False
         return self._blocks.take(unmerged)
 
-    def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
-        """Return the bytes that at most ``rounds`` read after each change, following ``most`` at the start.
+    def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int) -> int:
+        """Return the bytes that at most ``rounds`` read after each change, following as many as it takes at the start.
 
         ``table`` is under the tried key, and ``items`` its positions in the whole key, None for all.
         """
@@ -123,7 +124,7 @@ class Week:
         origin = np.concatenate(places)
         run = np.pad(run, (0, len(origin) - len(run)))
         blocks = table.planner_blocks(added.take(origin), np.concatenate(levels), run)
-        blocks, origin, _ = self._recluster(blocks, origin, most)
+        blocks, origin, _ = self._recluster(blocks, origin, MAX_ROUNDS)
         read = 0
         for entry, at in zip(self.replayed, waiting, strict=True):
             blocks, origin = self._without(blocks, origin, entry)

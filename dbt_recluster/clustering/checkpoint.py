@@ -74,7 +74,7 @@ class Checkpoint:
         if self.where is not None or (recorded := self._recorded()) is None:
             return False
         planned, committed, _ = recorded
-        return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
+        return committed[-1] == snapshot_id and self._follow(planned, committed)
 
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is left to do in a snapshot; None is that of an empty table."""
@@ -118,7 +118,7 @@ class Checkpoint:
         # A rollback takes the work of the commit back, and not the property.
         if not committed or not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
             return
-        if partitions is not None and self._follow_one_another([planned, *committed]):
+        if partitions is not None and self._follow(planned, committed):
             yield committed[-1], partitions
         yield planned, ()
 
@@ -136,10 +136,10 @@ class Checkpoint:
             return planned, committed, None
         return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in given]
 
-    def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
-        """Whether each snapshot but the first is in the table, and the one before is its parent."""
-        later = map(self._table.iceberg.snapshot, snapshots[1:])
-        return all(s is not None and s.parent == before for s, before in zip(later, snapshots, strict=False))
+    def _follow(self, planned: int, committed: Sequence[int]) -> bool:
+        """Whether each committed snapshot is in the table, and its parent is the one before, at first the planned."""
+        parents = [s and s.parent for s in map(self._table.iceberg.snapshot, committed)]
+        return parents == [planned, *committed[:-1]]
 
     def _still_holds(self) -> bool:
         return self._rules == self._rules_of(self._table.iceberg)
