@@ -15,7 +15,7 @@ from dbt_recluster.advice.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
+from dbt_recluster.clustering.values import AUTO, DeclaredRead, Queries, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import table_cluster_key
@@ -100,9 +100,7 @@ class Suggestion(Figures):
     left_out: tuple[str, ...] = ()
 
 
-def suggest_key(
-    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
-) -> Suggestion:
+def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptions) -> Suggestion:
     """Try every column of a table as a key, or those that ``queries`` name, pairs of the best, and the table's own key.
 
     Pairs are tried in both orders and on a curve. Without ``queries``, the most frequent reads are tried.
@@ -154,9 +152,7 @@ def _own_key(table: ClusteredTable) -> ClusteredTable | None:
     return None
 
 
-def _tried_queries(
-    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str]
-) -> tuple[dict[str, DeclaredRead], list[str]]:
+def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, DeclaredRead], list[str]]:
     """Return the predicates to try keys for, by the names of their queries, and a line for each query left out.
 
     A named query that restricts no column is not tried: under any key it opens the same blocks.

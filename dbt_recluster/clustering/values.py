@@ -137,9 +137,7 @@ parse_predicate = parser(f"a SQL predicate, such as {_EXAMPLE}", _text)
 parse_depth = parser(
     f"a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, or {AUTO}", _depth
 )
-parse_strategy = parser(
-    f"one of {', '.join(STRATEGIES)}", lambda value: value if value in STRATEGIES else None
-)
+parse_strategy = parser(f"one of {', '.join(STRATEGIES)}", lambda name: name if name in STRATEGIES else None)
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
