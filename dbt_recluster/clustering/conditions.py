@@ -133,7 +133,9 @@ class Changes:
         """Return these changes and those of the snapshots that follow."""
         if not snapshots:
             return self
-        rows = [count for snapshot in snapshots if (count := _changed_rows(snapshot))]
+        names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+        changing = (snapshot for snapshot in snapshots if snapshot.operation != "replace")
+        rows = [n for snapshot in changing if (n := sum(snapshot.count(name) or 0 for name in names))]
         last = snapshots[-1]
         total = last.count("total-records") or 0
         return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since)
@@ -157,10 +159,3 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     is_commit = rows > 0 and snapshots[0].parent is not None
     expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
     return expired.plus(snapshots)
-
-
-def _changed_rows(snapshot: Snapshot) -> int:
-    if snapshot.operation == "replace":
-        return 0
-    names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-    return sum(snapshot.count(name) or 0 for name in names)

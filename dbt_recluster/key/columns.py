@@ -130,16 +130,14 @@ def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
     if "." in name:
         return
     yield name, spark_type
-    if base_type(spark_type) == "struct":
-        for field, field_type in _struct_fields(spark_type):
-            yield from ((f"{name}.{path}", kind) for path, kind in _paths(field, field_type))
-
-
-def _struct_fields(spark_type: str) -> list[tuple[str, str]]:
-    """Return the fields of a struct type; Spark truncates a very wide one to ``... 9 more fields``."""
+    if base_type(spark_type) != "struct":
+        return
     inside = spark_type.strip()[len("struct") :].strip()[1:-1]
-    pairs = (part.partition(":") for part in split_at_commas(inside, brackets="<>()", quotes=""))
-    return [(name.strip().strip("`"), field_type.strip()) for name, colon, field_type in pairs if colon]
+    for part in split_at_commas(inside, brackets="<>()", quotes=""):
+        field, colon, field_type = part.partition(":")
+        if colon:  # Spark truncates a very wide type to ``... 9 more fields``
+            paths = _paths(field.strip().strip("`"), field_type.strip())
+            yield from ((f"{name}.{path}", kind) for path, kind in paths)
 
 
 def split_at_commas(text: str, *, brackets: str = "()", quotes: str = "'\"`") -> list[str]:
