@@ -149,7 +149,7 @@ def merge_round(
     # Before the merge: properties that others set during it belong to blocks that were not read.
     replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
     levels = LevelChanges.of(iceberg, metadata, replaced)
-    checkpoint, snapshot_id = planned.checkpoint, planned.snapshot_id
+    checkpoint = planned.checkpoint
     leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
     left = _figures_left(table, planned) if leaves_nothing else {}
     limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
@@ -157,10 +157,12 @@ def merge_round(
     schema_id = iceberg.schema_id
     try:
         groups = _file_groups(table, planned)
-        merger = Merger(iceberg, table.key, limits, progress, change.pending(iceberg), table.curve)
-        merged = merger.merge(snapshot_id, groups)
+        target = change.pending(iceberg)
+        merged = Merger(iceberg, table.key, limits, progress, target, table.curve).merge(
+            planned.snapshot_id, groups
+        )
     except Exception as e:
-        _raise_if_changed(iceberg, snapshot_id, groups, schema_id, e)
+        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema_id, e)
         if isinstance(e, ReclusterError):
             raise
         raise MergeFailedError(

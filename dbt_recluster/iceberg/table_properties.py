@@ -21,11 +21,23 @@ class TableProperty(str):
     """The name of a property, or the start of the names of several, which then ends in a dot.
 
     A property with state holds a JSON object. One that is damaged, too long or of a later version counts as lost.
+
+    Attributes:
+        holds: Its content.
+        lost: The cost of losing it.
+        longest: The most characters that are written.
     """
 
-    holds: str  # its content
-    lost: str  # the cost of losing it
-    longest: int  # the most characters that are written
+    holds: str
+    lost: str
+    longest: int
+
+    @staticmethod
+    def declare(name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
+        """Declare a property."""
+        declared = PROPERTIES[name] = TableProperty(name)
+        declared.holds, declared.lost, declared.longest = holds, lost, longest
+        return declared
 
     def dump(self, value: Any) -> str:
         """Return the text of a value; the caller shortens one that is longer than `longest`."""
@@ -42,11 +54,7 @@ class TableProperty(str):
             return None
 
 
-def _declare(name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
-    declared = PROPERTIES[name] = TableProperty(name)
-    declared.holds, declared.lost, declared.longest = holds, lost, longest
-    return declared
-
+_declare = TableProperty.declare
 
 CLUSTER_BY: Final[str] = _declare(
     "recluster.cluster_by",
