@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.clustering.checkpoint import Rest
+from dbt_recluster.clustering.checkpoint import SettledBlocks
 from dbt_recluster.clustering.drawn_curve import BEYOND
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.curve import Curve
@@ -195,7 +195,7 @@ class Table:
             blocks = self.planned()
             names = pa.array([str(block.number) for block in self.blocks])
             metadata: Any = SimpleNamespace(path=names, added_by=self._of_blocks("added_by"))
-            rest = Rest(blocks, metadata, policy, self._rest, "")
+            rest = SettledBlocks(blocks, metadata, policy, self._rest, "")
             if rest.settled.any():
                 blocks = self.planned(rest.settled)
             planned = plan(blocks, policy)
@@ -204,7 +204,7 @@ class Table:
             self._merge(planned, rest)
         return most_rounds
 
-    def _merge(self, planned: Plan, rest: Rest) -> None:
+    def _merge(self, planned: Plan, rest: SettledBlocks) -> None:
         """Merge the sets of a plan."""
         assert self.curve is not None
         self.recorded = self.curve

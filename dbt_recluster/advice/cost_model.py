@@ -170,7 +170,7 @@ class CostModel:
     def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
         """Return the model of a table under some options; the table follows their reads from here on."""
         table.reads.follow(options.reads)
-        return cls(table, with_depth(table, options)[0].policy, now)
+        return cls(table, with_depth(table, options).policy, now)
 
     @cached_property
     def _week(self) -> Week:
@@ -210,7 +210,7 @@ class CostModel:
         first = self._recluster(table, here, here)
         per_day = (0, 0)
         if week.changes:
-            read = [week.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
+            read = [week.bytes_read(table, items, rounds) for rounds in (1, MAX_ROUNDS)]
             scale = week.scale / week.days
             per_day = (round(min(read) * scale), round(max(read) * scale))
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
@@ -279,9 +279,8 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
     if costs is None or not len(metadata):
         return DailyBytes(0.0, 0.0, 0.0)
     daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    return DailyBytes(
-        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
-    )
+    of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
+    return DailyBytes(*(float(daily @ column) for column in of_reads))
 
 
 @dataclass(frozen=True)
@@ -310,15 +309,14 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
         return recorded
     week = Week(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting
+    written, curve = week.written_bytes_per_day, table.key.curve
     # Measured over a week under one threshold: the first days catch up.
     if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
-        rewriting = relative_rewriting(
-            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
-        )
+        rewriting = relative_rewriting(written, week.rewritten_bytes_per_day, recorded.depth, curve)
     wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
     depth = Policy().depth
     if wasted_per_depth and week.changes:
-        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth, table.key.curve)
+        costs = costs_by_threshold(written, rewriting, wasted_per_depth, curve)
         depth = best_threshold(costs, None if recorded is None else recorded.depth)
     elif wasted_per_depth and recorded is not None:
         depth = recorded.depth
@@ -326,12 +324,9 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
 
 
-def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
-    """Return options with a number in place of ``auto``, and the threshold to record, or None."""
-    if options.depth != AUTO:
-        return options, None
-    depth = auto_depth(table)
-    return replace(options, depth=depth.depth), depth
+def with_depth(table: ClusteredTable, options: ReclusterOptions) -> ReclusterOptions:
+    """Return options with a number in place of ``auto``."""
+    return replace(options, depth=auto_depth(table).depth) if options.depth == AUTO else options
 
 
 def recluster_table(
@@ -341,13 +336,12 @@ def recluster_table(
 
     ``changes`` are further properties to set with the first commit.
     """
-    properties: Changes = changes or {}
     if options.depth == AUTO:
         table.predicate(options.where)  # which is refused first
         table.reads.follow(options.reads)
-        options, depth = with_depth(table, options)
-        properties = {**properties, **(depth.as_properties() if depth else {})}
-    result = Recluster(table, options, properties).run()
+        depth = auto_depth(table)
+        options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
+    result = Recluster(table, options, changes).run()
     if result.rounds and table.reads.restricting(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, options.policy).loss()

@@ -18,14 +18,7 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_reads import (
-    EVENT_LOG,
-    MOST_READS,
-    PROJECT,
-    ReadRange,
-    compact,
-    faded,
-)
+from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, ReadRange, compact, faded
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_log_files import EventLogFiles, file_name
@@ -129,7 +122,7 @@ def import_event_logs(
                 yield ReadRange(ranges_as_json(ranges), faded(scan.at, now), EVENT_LOG)
 
     new = compact(logged(), MOST_READS)
-    left_out, on_record = list(logs.faults), len(recorded.reads)
+    left_out, on_record = logs.files.faults, len(recorded.reads)
     if logs.last is not None:
         first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
         last = logs.last + timedelta(milliseconds=1)
@@ -151,28 +144,14 @@ class LoggedScan(NamedTuple):
 
 
 class EventLogs:
-    """The scans of a table in event logs.
-
-    Args:
-        files: The logs.
-        table: The full unquoted name of the table in them.
-
-    Attributes:
-        files: The logs.
-        faults: A line for each log, or part of one, that could not be read completely.
-        scanned: Scans of the table so far.
-        unknown: Scans of the table whose text is unknown so far, which are among the faults.
-        first: The start of the first query of any table, or None.
-        last: The start of the last query of this table, or None.
-        namesakes: Up to ten tables of the same name in other catalogs.
-    """
+    """The scans in event logs of a table with this full unquoted name."""
 
     def __init__(self, files: EventLogFiles, table: str) -> None:
-        self.files, self.faults, self._table = files, files.faults, table.lower()
-        self.scanned = self.unknown = 0
-        self.first: datetime | None = None
-        self.last: datetime | None = None
-        self.namesakes: set[str] = set()
+        self.files, self._table = files, table.lower()
+        self.scanned = self.unknown = 0  # scans of the table so far, and those with an unknown text
+        self.first: datetime | None = None  # the start of the first query of any table
+        self.last: datetime | None = None  # the start of the last query of this table
+        self.namesakes: set[str] = set()  # up to ten tables of the same name in other catalogs
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of the table by queries that began at ``since`` or later."""
@@ -191,10 +170,10 @@ class EventLogs:
                     yield from self._scans_of(at, plan)
             if malformed:
                 lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
-                self.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
+                self.files.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
             if unknown != self.unknown:
                 times = f"{self.unknown - unknown:,} times"
-                self.faults.append(
+                self.files.faults.append(
                     f"{file_name(path)}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, "
                     "with spark.sql.ui.explainMode formatted, the default"
                 )

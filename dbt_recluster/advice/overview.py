@@ -183,10 +183,9 @@ def _from_blocks(
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
-    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
-    policy = replace(table.policy(options.policy), max_bytes=None)
-    checkpoint = Checkpoint(table, policy, options.where)
-    threshold = policy.threshold
+    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)
+    checkpoint = Checkpoint(table, table.policy(options.policy), options.where)
+    policy, threshold = checkpoint.policy, checkpoint.policy.threshold
     figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
     if prices is not None and prices.terabyte_scanned is not None:
         balance = CostModel(table, options.policy).balance()

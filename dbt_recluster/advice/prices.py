@@ -16,17 +16,11 @@ _GREATEST = 1e9  # the sum of many amounts must stay finite
 
 @dataclass(frozen=True)
 class PriceList:
-    """The prices of a project. An amount is None if its price, seconds or bytes are unknown.
-
-    Attributes:
-        currency: The currency's name.
-        compute_hour: An hour of the session that reclusters, all its machines together.
-        terabyte_scanned: 2^40 bytes that a query opens.
-    """
+    """The prices of a project. An amount is None if its price, seconds or bytes are unknown."""
 
     currency: str
-    compute_hour: float | None = None
-    terabyte_scanned: float | None = None
+    compute_hour: float | None = None  # of the session that reclusters, all its machines together
+    terabyte_scanned: float | None = None  # of 2^40 bytes that a query opens
 
     def of_seconds(self, *seconds: float | None) -> float | None:
         """Return the price of some durations together."""

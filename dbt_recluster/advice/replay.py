@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -31,21 +32,7 @@ _MERGED = -1
 
 
 class Week:
-    """The commits of a table in the seven days until ``now``, as far as it has their snapshots, and their replay.
-
-    Attributes:
-        rounds: The rounds of reclustering, oldest first.
-        changes: The commits of others that changed rows, except one whose parent has expired.
-        replayed: The last of the changes.
-        loads: The changes that brought new rows.
-        days: The days that the snapshots cover, from one to seven.
-        is_first: Whether the table's first snapshot is known to be of this week.
-        parents: The parent of each snapshot.
-        loaded_bytes_per_day: Bytes of new rows per day.
-        written_bytes_per_day: Bytes of new blocks per day, whether their rows are new or not.
-        rewritten_bytes_per_day: Bytes that reclustering read per day.
-        rewriting_seconds_per_day: Seconds of its rounds per day, or None if one has not recorded them.
-    """
+    """The commits of a table in the seven days until ``now``, as far as it has their snapshots, and their replay."""
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table, self._policy = table, policy
@@ -55,6 +42,7 @@ class Week:
         since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
         entries = [entry for entry in table_history(table, since) if entry.at <= self.now]
         self.rounds = [entry for entry in entries if entry.is_recluster]
+        # The commits of others that changed rows, except one whose parent has expired.
         self.changes = [entry for entry in entries if entry.is_change]
         if self.changes:
             parent = self.parents[self.changes[0].snapshot_ids[0]]
@@ -64,11 +52,14 @@ class Week:
         self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
         first = snapshots[0].at if snapshots else self.now
+        # The days that the snapshots cover, and whether the table's first snapshot is known to be of this week.
         self.days = min(float(DAYS), max(1.0, (self.now - first) / timedelta(days=1)))
         self.is_first = first > since and (not snapshots or snapshots[0].parent is None)
+        # Of new rows, of new blocks whether their rows are new or not, and those that reclustering read.
         self.loaded_bytes_per_day = round(sum(entry.bytes_loaded for entry in self.loads) / self.days)
         self.written_bytes_per_day = round(sum(entry.bytes_out for entry in self.changes) / self.days)
         self.rewritten_bytes_per_day = round(sum(entry.bytes_in for entry in self.rounds) / self.days)
+        # None if a round has not recorded them.
         seconds = [entry.seconds for entry in self.rounds if entry.seconds is not None]
         is_known = len(seconds) == len(self.rounds)
         self.rewriting_seconds_per_day = round(sum(seconds) / self.days, 3) if is_known else None
@@ -98,11 +89,8 @@ class Week:
         if not any(entry.blocks_in for entry in self.replayed):
             return {}
         place = {path: number for number, path in enumerate(self._blocks.path.to_pylist())}
-        paths = removed_paths(self._table.iceberg, self._snapshots)
-        return {
-            snapshot: np.array([place[path] for path in removed if path in place], np.int64)
-            for snapshot, removed in paths.items()
-        }
+        removed = removed_paths(self._table.iceberg, self._snapshots).items()
+        return {of: np.array([place[p] for p in paths if p in place], np.int64) for of, paths in removed}
 
     @cached_property
     def _starting(self) -> IntArray:
@@ -119,8 +107,8 @@ class Week:
             unmerged[removed] = False
         return self._blocks.take(unmerged)
 
-    def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
-        """Return the bytes that at most ``rounds`` read after each change, following ``most`` at the start.
+    def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int) -> int:
+        """Return the bytes that at most ``rounds`` read after each change, following as many as it takes at the start.
 
         ``table`` is under the tried key, and ``items`` its positions in the whole key, None for all.
         """
@@ -136,7 +124,7 @@ class Week:
         origin = np.concatenate(places)
         run = np.pad(run, (0, len(origin) - len(run)))
         blocks = table.planner_blocks(added.take(origin), np.concatenate(levels), run)
-        blocks, origin, _ = self._recluster(blocks, origin, most)
+        blocks, origin, _ = self._recluster(blocks, origin, MAX_ROUNDS)
         read = 0
         for entry, at in zip(self.replayed, waiting, strict=True):
             blocks, origin = self._without(blocks, origin, entry)

@@ -43,37 +43,21 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """The data of one table's report.
-
-    Attributes:
-        overview: Its line in the overview.
-        information: Its metrics now (:func:`dbt_recluster.clustering.information.table_information`).
-        estimate: What reclustering it to the end would cost and gain.
-        history: Its rounds and other commits, oldest first.
-        now: Its blocks.
-        before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
-            expired.
-        changed: Whether the table has changed since then.
-        on_curve: Its blocks along each column of its curve, by the column's name; empty without one.
-        threshold: The greatest average depth allowed; None if partitions have different ones.
-        balance: Cost and benefit of the past week's reclustering, or None (:meth:`CostModel.balance`).
-        prices: By which the overview's money was counted.
-        partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
-    """
+    """The data of one table's report."""
 
     overview: Overview
-    information: Mapping[str, Any]
+    information: Mapping[str, Any]  # :func:`dbt_recluster.clustering.information.table_information`
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
     now: Layout
-    before: Layout | None
-    after: Layout | None
-    changed: bool
-    on_curve: Mapping[str, Layout]
-    threshold: float | None
-    balance: Balance | None
-    prices: PriceList | None
-    partitions: int
+    before: Layout | None  # before the last recluster; None if there was none, or its snapshots have expired
+    after: Layout | None  # after it, likewise
+    changed: bool  # whether the table has changed since then
+    on_curve: Mapping[str, Layout]  # along each column of its curve, by the column's name; empty without one
+    threshold: float | None  # the greatest average depth allowed; None if partitions have different ones
+    balance: Balance | None  # of the past week's reclustering (:meth:`CostModel.balance`)
+    prices: PriceList | None  # by which the overview's money was counted
+    partitions: int  # with several, `before`, `after` and `now` do not share one axis
 
     @property
     def table(self) -> str:
@@ -87,11 +71,13 @@ def report_data(
     """Collect the data of a table's report."""
     overview = table_overview(table, options, prices=prices)
     table.reads.follow(options.reads)
-    options, _ = with_depth(table, options)
+    options = with_depth(table, options)
     costs = CostModel(table, options.policy)
     ids = _last_recluster(table.snapshots())
-    moments = [table.blocks(), *(table.blocks(snapshot_id=snapshot_id) for snapshot_id in ids)]
+    moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
     now, *around = _layouts(table, moments)
+    before, after = around or (None, None)
+    curve_items = enumerate(table.key.on_curve, len(table.key.leading))
     partitions = np.bincount(moments[0].blocks.partition)
     thresholds = set(options.policy.thresholds(partitions).tolist())
     return ReportData(
@@ -100,13 +86,10 @@ def report_data(
         estimate=costs.recluster(table.predicate(options.where)),
         history=table_history(table),
         now=now,
-        before=around[0] if around else None,
-        after=around[1] if around else None,
+        before=before,
+        after=after,
         changed=bool(ids) and ids[-1] != moments[0].metadata.snapshot_id,
-        on_curve={
-            str(field): _along_column(table, item, moments[0])
-            for item, field in enumerate(table.key.on_curve, len(table.key.leading))
-        },
+        on_curve={str(field): _along_column(table, item, moments[0]) for item, field in curve_items},
         threshold=thresholds.pop() if len(thresholds) == 1 else None,
         balance=costs.balance(),
         prices=prices,
@@ -148,22 +131,19 @@ def _on_one_axis(
     table: ClusteredTable, moments: Sequence[SnapshotBlocks]
 ) -> tuple[list[Blocks], FloatArray | None]:
     """Return the blocks of each moment on one axis of the key or its curve, and the positions of ranks on its scale."""
-    bounds = []
-    for moment in moments:
-        metadata = moment.metadata
-        lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
-        if table.key.curve:
-            blocks = curve_blocks(table.key, table.curve, metadata)
-            lower, upper, unbounded = blocks.along_curve(np.maximum(moment.blocks.run, 0))
-        bounds.append((lower, upper, unbounded))
-    lowers, uppers = (
-        [
-            pa.concat_arrays([column for column in columns if len(column)] or columns[:1])
-            for columns in zip(*(of_moment[side] for of_moment in bounds), strict=True)
-        ]
-        for side in (0, 1)
+    bounds = [(m.metadata.lower, m.metadata.upper, m.metadata.unbounded) for m in moments]
+    if table.key.curve:
+        curves = [(curve_blocks(table.key, table.curve, m.metadata), m.blocks.run) for m in moments]
+        bounds = [blocks.along_curve(np.maximum(run, 0)) for blocks, run in curves]
+    # Of each item, the columns of all moments.
+    lowest, highest, unknown = (
+        list(zip(*of_moments, strict=True)) for of_moments in zip(*bounds, strict=True)
     )
-    masks = [np.concatenate(parts) for parts in zip(*(unknown for _, _, unknown in bounds), strict=True)]
+    lowers, uppers = (
+        [pa.concat_arrays([part for part in parts if len(part)] or parts[:1]) for parts in columns]
+        for columns in (lowest, highest)
+    )
+    masks = [np.concatenate(parts) for parts in unknown]
     joined = Blocks.build(lower=lowers, upper=uppers, unbounded=masks, reads=table.key_reads)
     ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
     parts = [joined.take(part) for part in np.split(np.arange(len(joined)), ends)]

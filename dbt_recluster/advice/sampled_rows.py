@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -35,11 +35,7 @@ class Query(NamedTuple):
 
 
 class SampledRows:
-    """A random sample of some columns, of all rows if there are few.
-
-    Attributes:
-        columns: Those of the columns that have bounds.
-    """
+    """A random sample of those of some columns that have bounds, of all rows if there are few."""
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
@@ -58,10 +54,7 @@ class SampledRows:
         self._limit = np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
         if metadata.deleted_rows is not None:
             self._rows -= self._total(metadata.deleted_rows)
-        self._widths = {
-            name: [bounds_width(table.iceberg, name, in_key=in_key) for in_key in (False, True)]
-            for name in names
-        }
+        self._width = cache(partial(bounds_width, table.iceberg))
         is_whole = rows <= SAMPLE_ROWS
         self.columns = {
             name: _Column(sample.column(f"column_{number}").combine_chunks(), kinds[name], is_whole)
@@ -93,7 +86,7 @@ class SampledRows:
 
         @cache
         def bounds(name: str) -> _Bounds | None:
-            width = self._widths[name][name in names] if name in self.columns else 0
+            width = self._width(name, in_key=name in names) if name in self.columns else 0
             return None if width == 0 else self.columns[name].bounds(block, len(partition), width)
 
         def may_hold(node: Any) -> BoolArray:
@@ -160,11 +153,9 @@ class SampledRows:
 
 
 class _Column:
-    """The values of a column in sampled rows, which may be all.
+    """The values of a column in sampled rows, which may be all; ``distinct`` counts NULL and NaN too.
 
-    Attributes:
-        order: The rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
-        distinct: Number of different values, NULL and NaN included.
+    ``order`` is the rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
     """
 
     def __init__(self, values: pa.Array, kind: ValueType, is_whole: bool) -> None:
@@ -203,12 +194,9 @@ class _Column:
         return examples
 
     def bounds(self, block: IntArray, blocks: int, width: int | None) -> _Bounds:
-        """Return the bounds that n blocks of the sampled rows would record.
+        """Return the bounds that n ``blocks`` would record, cut off at a width in characters or bytes unless None.
 
-        Args:
-            block: The block of each row, int64 (rows,).
-            blocks: The number n of blocks.
-            width: Characters, or bytes, that bounds are cut off at, or None.
+        ``block`` is the block of each row, int64 (rows,).
         """
         valued = self._valued
         rows = np.bincount(block[valued], minlength=blocks)
@@ -219,9 +207,8 @@ class _Column:
             # The expected number of values beyond the ends of a sample, if they are evenly distributed.
             beyond = np.rint((last - first + 1) / np.maximum(rows, 1)).astype(np.int64)
             first, last = np.maximum(first - beyond, 0), np.minimum(last + beyond, len(self._known) - 1)
-        lower, upper = (
-            self._known.take(pa.array(np.where(rows > 0, ends, 0), mask=rows == 0)) for ends in (first, last)
-        )
+        places = (pa.array(np.where(rows > 0, ends, 0), mask=rows == 0) for ends in (first, last))
+        lower, upper = map(self._known.take, places)
         cut_off: dict[pa.DataType, tuple[Any, Any, Any]] = {
             pa.string(): (pc.utf8_slice_codeunits, pc.utf8_length, LAST_CHARACTER),
             pa.binary(): (pc.binary_slice, pc.binary_length, b"\xff"),
@@ -248,12 +235,8 @@ class _Bounds(NamedTuple):
     def may_hold(self, node: Mapping[str, Any], kind: ValueType) -> BoolArray:
         """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
         comparison, valued = node["type"], _mask(self.lower.is_valid())
-        without_value = {
-            "is-null": self.nulls,
-            "not-null": valued | self.nans,
-            "is-nan": self.nans,
-            "not-nan": valued | self.nulls,
-        }
+        without_value = {"is-null": self.nulls, "not-null": valued | self.nans}
+        without_value |= {"is-nan": self.nans, "not-nan": valued | self.nulls}
         if comparison in without_value:
             return without_value[comparison]
         column, lower, upper = node["term"], self.lower, self.upper

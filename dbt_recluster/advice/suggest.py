@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, permutations
 
@@ -14,7 +15,7 @@ from dbt_recluster.advice.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
+from dbt_recluster.clustering.values import AUTO, DeclaredRead, Queries, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import table_cluster_key
@@ -99,9 +100,7 @@ class Suggestion(Figures):
     left_out: tuple[str, ...] = ()
 
 
-def suggest_key(
-    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
-) -> Suggestion:
+def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptions) -> Suggestion:
     """Try every column of a table as a key, or those that ``queries`` name, pairs of the best, and the table's own key.
 
     Pairs are tried in both orders and on a curve. Without ``queries``, the most frequent reads are tried.
@@ -147,16 +146,13 @@ def suggest_key(
 
 def _own_key(table: ClusteredTable) -> ClusteredTable | None:
     """Return the table under its own key, or None without a valid one."""
-    try:
-        key = table_cluster_key(table.iceberg)
-        return table.under(key.check(table.columns)) if key else None
-    except ClusterKeyError:
-        return None
+    with suppress(ClusterKeyError):
+        if key := table_cluster_key(table.iceberg):
+            return table.under(key.check(table.columns))
+    return None
 
 
-def _tried_queries(
-    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str]
-) -> tuple[dict[str, DeclaredRead], list[str]]:
+def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, DeclaredRead], list[str]]:
     """Return the predicates to try keys for, by the names of their queries, and a line for each query left out.
 
     A named query that restricts no column is not tried: under any key it opens the same blocks.
@@ -189,9 +185,8 @@ def _given(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a query without a name, or the predicate itself."""
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
-        raise PredicateError(
-            f"{shortened(query)!r} restricts no column of {table.name}, so no key can help it"
-        )
+        text = f"{shortened(query)!r} restricts no column of {table.name}"
+        raise PredicateError(f"{text}, so no key can help it")
     return predicate
 
 
@@ -233,17 +228,13 @@ def _dissent(
     """Name the queries that the best key for all serves badly; on a curve, only if they skip less than a half."""
     if candidates[0].gain < LEAST_GAIN:
         return ()
-    lines = []
+    lines, best = [], candidates[0]
     for place, name in enumerate(names):
         own = min(candidates, key=lambda key: (key.opened[place], key in curves))
-        best = candidates[0]
-        if best in curves and best.opened[place] <= best.blocks / 2:
-            continue
-        if best.opened[place] > 2 * max(1, own.opened[place]):
-            lines.append(
-                f"{shortened(name)} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by "
-                f"{own.name}"
-            )
+        opened, least = best.opened[place], own.opened[place]
+        if opened > 2 * max(1, least) and not (best in curves and opened <= best.blocks / 2):
+            text = f"{shortened(name)} opens {opened:,} blocks by {best.name}"
+            lines.append(f"{text}, and {least:,} by {own.name}")
     return tuple(lines)
 
 
@@ -269,13 +260,10 @@ def _key_columns(
 
 
 class KeyTrial:
-    """A sample of a table, on which keys are tried.
+    """A sample of a table, under a key of all columns that may be part of one, on which keys are tried.
 
-    Args:
-        table: The table under a key of all columns that may be part of one.
-        reads: Predicates; without any, each key is tried with queries for single values of its first column.
-        options: How the table is reclustered.
-        own: The table under its own key, or None.
+    Without ``reads``, each key is tried with queries for single values of its first column. ``own`` is the table under
+    its own key.
     """
 
     def __init__(
@@ -288,9 +276,7 @@ class KeyTrial:
         self._table, self._own = table, own
         self._metadata = table.metadata()
         predicates = [table.predicate(read.text) for read in reads]
-        self._queries = [
-            self._query(where, read.weight) for where, read in zip(predicates, reads, strict=True)
-        ]
+        self._queries = [self._query(where, r.weight) for where, r in zip(predicates, reads, strict=True)]
         read_of = [where.columns(table.iceberg) for where in predicates]
         keys = [*table.key.fields, *(own.key.fields if own else ())]
         names = dict.fromkeys([*(field.column for field in keys), *chain.from_iterable(read_of)])
@@ -322,18 +308,17 @@ class KeyTrial:
         """Compare now with a table sorted by the key; if nothing would be rewritten, its blocks are those of now."""
         first = key.fields[0].column
         queries, blocks = self._queries or self._single_values(first), len(self._metadata)
-        now = opened = tuple(int(query.opened.sum()) for query in queries)
-        skipped_now = _skipped(queries, now, blocks)
+        opened = [int(query.opened.sum()) for query in queries]
+        skipped_now = _skipped(queries, opened, blocks)
         if cost.first_bytes:
-            blocks, by_query = self._rows.opened(key, curve, queries)
-            opened = tuple(by_query)
+            blocks, opened = self._rows.opened(key, curve, queries)
         return KeyCandidate(
             (cost.cluster_key,) if key.curve else tuple(map(str, key.fields)),
             self._rows.columns[first].distinct,
             blocks,
             skipped_now,
             _skipped(queries, opened, blocks),
-            opened if self._queries else (),
+            tuple(opened) if self._queries else (),
             cost.first_bytes,
             cost.bytes_per_day if cost.loads or cost.rewrites else None,
         )

@@ -28,7 +28,7 @@ import numpy as np
 from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
@@ -43,7 +43,8 @@ from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
-NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None}
+# In the checkpoint's property, the last snapshot that was warned of.
+_WARNED = "warned"
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
 _REMEMBERED: dict[str, tuple[str, int]] = {}
 
@@ -51,32 +52,29 @@ _REMEMBERED: dict[str, tuple[str, int]] = {}
 class Checkpoint:
     """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
 
-    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it.
-
-    Attributes:
-        policy: The policy to plan with, without `max_bytes`, which only puts work off.
-        where: A predicate that restricts the plan; then nothing is remembered or recorded.
+    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it. With a
+    predicate ``where``, which restricts the plan, nothing is remembered or recorded.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
         self._table, self.where = table, where
-        self.policy = replace(policy, max_bytes=None)
+        self.policy = replace(policy, max_bytes=None)  # which only puts work off
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
         """Return the partitions that changed until a snapshot or had something left to do; None for the whole table."""
-        changes = (
-            changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
-            for since, partitions in self._earlier(snapshot_id)
-        )
-        return next((changed for changed in changes if changed is not None), None)
+        for since, partitions in self._earlier(snapshot_id):
+            changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
+            if changed is not None:
+                return changed
+        return None
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, and on top of the planned one."""
         if self.where is not None or (recorded := self._recorded()) is None:
             return False
         planned, committed, _ = recorded
-        return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
+        return committed[-1] == snapshot_id and self._follow(planned, committed)
 
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is left to do in a snapshot; None is that of an empty table."""
@@ -96,38 +94,31 @@ class Checkpoint:
 
     def properties(
         self, planned: int, committed: Sequence[int], tasks: Sequence[Any], after: IcebergTable
-    ) -> Mapping[str, str | None]:
+    ) -> Changes:
         """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
-        Args:
-            planned: The snapshot that was planned.
-            committed: The snapshots that the commit adds, in order.
-            tasks: Iceberg's scan task of a file of each set.
-            after: The table after the commit, which still lacks these properties.
+        They name the planned snapshot and those committed, in order, and the partitions of the scan ``tasks``, one of
+        each set; ``after`` is the table after the commit, still without them.
         """
         if not self._still_holds():
-            return NO_CHECKPOINT
+            return {}
         rules = digest(self._rules_of(after))
         checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, task) for task in tasks})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
-        if len(text) > CHECKPOINT.longest:
-            text = CHECKPOINT.dump(checkpoint)
-        return {**NO_CHECKPOINT, CHECKPOINT: text}
+        return {CHECKPOINT: text if len(text) <= CHECKPOINT.longest else CHECKPOINT.dump(checkpoint)}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
         known_rules, remembered = _REMEMBERED.get(self._table.iceberg.uuid, ("", 0))
         if known_rules == digest(self._rules):
             yield remembered, ()
-        if (recorded := self._recorded()) is None:
-            return
-        planned, committed, partitions = recorded
+        planned, committed, partitions = self._recorded() or (0, [], None)
         # A rollback takes the work of the commit back, and not the property.
-        if not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
+        if not committed or not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
             return
-        if partitions is not None and self._follow_one_another([planned, *committed]):
+        if partitions is not None and self._follow(planned, committed):
             yield committed[-1], partitions
         yield planned, ()
 
@@ -145,10 +136,10 @@ class Checkpoint:
             return planned, committed, None
         return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in given]
 
-    def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
-        """Whether each snapshot but the first is in the table, and the one before is its parent."""
-        later = map(self._table.iceberg.snapshot, snapshots[1:])
-        return all(s is not None and s.parent == before for s, before in zip(later, snapshots, strict=False))
+    def _follow(self, planned: int, committed: Sequence[int]) -> bool:
+        """Whether each committed snapshot is in the table, and its parent is the one before, at first the planned."""
+        parents = [s and s.parent for s in map(self._table.iceberg.snapshot, committed)]
+        return parents == [planned, *committed[:-1]]
 
     def _still_holds(self) -> bool:
         return self._rules == self._rules_of(self._table.iceberg)
@@ -197,21 +188,28 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
     return reason
 
 
+def warned_of(table: IcebergTable) -> int | None:
+    """Return the last snapshot that was warned of since the last recluster, or None."""
+    return CHECKPOINT.load(table.properties.get(CHECKPOINT), lambda recorded: recorded.get(_WARNED))
+
+
+def record_warning(table: IcebergTable, snapshot_id: int) -> None:
+    """Record that a snapshot was warned of, up to the next recluster."""
+    recorded = CHECKPOINT.load(table.properties.get(CHECKPOINT), dict) or {}
+    table.set_property(CHECKPOINT, CHECKPOINT.dump({**recorded, _WARNED: snapshot_id}))
+
+
 @cache
 def _version() -> str:
     """The version of the package: another one may plan otherwise."""
     return metadata.version("dbt-recluster")
 
 
-class Rest:
-    """The record of settled blocks, applied to the blocks that are planned.
+class SettledBlocks:
+    """The record of settled blocks, applied to the blocks that are planned by a policy.
 
-    Args:
-        blocks: The blocks.
-        metadata: The same blocks.
-        policy: The policy of the plan.
-        recorded: The property, or None.
-        rules: A digest of all else that the plan depends on. A record of other rules counts as none.
+    ``recorded`` is the property. ``rules`` are a digest of all else that the plan depends on; a record of other rules
+    counts as none.
     """
 
     def __init__(
@@ -223,10 +221,9 @@ class Rest:
     def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
         if record["rules"] != self._rules:
             return None
-        partitions = {
-            str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
-        }
-        return list(map(int, record["commits"])), partitions
+        partitions = record["partitions"].items()
+        of_partition = {str(name): (float(depth), int(first)) for name, (depth, first) in partitions}
+        return list(map(int, record["commits"])), of_partition
 
     @cached_property
     def settled(self) -> BoolArray:
@@ -234,9 +231,8 @@ class Rest:
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
             if self._depths[number] >= depth - 1e-6:  # recorded depths are rounded
-                settled |= (self._blocks.partition == number) & np.isin(
-                    self._metadata.added_by, self._commits[max(first, 0) :]
-                )
+                is_of_commits = np.isin(self._metadata.added_by, self._commits[max(first, 0) :])
+                settled |= is_of_commits & (self._blocks.partition == number)
         return settled
 
     @property
@@ -247,13 +243,7 @@ class Rest:
     def after(
         self, plan: Plan, paths: Sequence[tuple[Iterable[str], Iterable[str]]], commits: Sequence[int]
     ) -> dict[str, str | None]:
-        """Return the property after a commit.
-
-        Args:
-            plan: The plan.
-            paths: The paths of the files that each of its sets wrote, and of those that it replaced.
-            commits: The snapshots of the commit.
-        """
+        """Return the property after a commit of a plan, given the paths that each set wrote, and those it replaced."""
         checksums = self._checksums.copy()
         for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
@@ -267,12 +257,9 @@ class Rest:
             kept[str(checksums[number])] = (round(depth, 6), first)
         while kept:
             oldest = min(first for _, first in kept.values())
-            record = {
-                "rules": self._rules,
-                "commits": [*self._commits[oldest:], *commits],
-                "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
-            }
-            text = REST.dump(record)
+            partitions = {name: [depth, first - oldest] for name, (depth, first) in kept.items()}
+            record = {"rules": self._rules, "commits": [*self._commits[oldest:], *commits]}
+            text = REST.dump({**record, "partitions": partitions})
             if len(text) <= REST.longest:
                 return {REST: text}
             del kept[next(iter(kept))]
@@ -290,11 +277,9 @@ class Rest:
     def _depths(self) -> FloatArray:
         """Mean depth of the eligible rows of each partition; touching does not count."""
         eligible = self._policy.candidates(self._blocks)
-        partitions = int(self._blocks.partition.max()) + 1
-        rows = np.bincount(eligible.partition, eligible.rows, partitions)
-        total = np.bincount(
-            eligible.partition, eligible.cells().depths() * eligible.rows.astype(np.float64), partitions
-        )
+        partitions, weight = int(self._blocks.partition.max()) + 1, eligible.rows.astype(np.float64)
+        rows = np.bincount(eligible.partition, weight, partitions)
+        total = np.bincount(eligible.partition, eligible.cells().depths() * weight, partitions)
         depths: FloatArray = total / np.maximum(rows, 1)
         return depths
 

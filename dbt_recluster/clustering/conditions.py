@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import NamedTuple
@@ -19,14 +19,12 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
+from dbt_recluster.iceberg.table_properties import CHANGES
 from dbt_recluster.planner import clustering_information
 from dbt_recluster.text import count_noun
-
-NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 
 
 class Condition(NamedTuple):
@@ -60,11 +58,11 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     after = options.after
     if after is None:
         return
-    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES))
+    recorded = Changes.parse(table.iceberg.properties.get(CHANGES))
     changes, before = changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
     if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
         # The snapshots may expire before the next build.
-        table.iceberg.set_property(table_properties.CHANGES, table_properties.CHANGES.dump(asdict(changes)))
+        table.iceberg.set_property(CHANGES, CHANGES.dump(asdict(changes)))
     rows = changes.rows
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
@@ -127,7 +125,7 @@ class Changes:
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
         """Read the property; None if there is none, or a malformed one."""
-        changes = table_properties.CHANGES.load(text, lambda counts: cls(**counts))
+        changes = CHANGES.load(text, lambda counts: cls(**counts))
         is_whole = changes and all(type(value) is int for value in asdict(changes).values())
         return changes if is_whole else None
 
@@ -135,7 +133,9 @@ class Changes:
         """Return these changes and those of the snapshots that follow."""
         if not snapshots:
             return self
-        rows = [count for snapshot in snapshots if (count := _changed_rows(snapshot))]
+        names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+        changing = (snapshot for snapshot in snapshots if snapshot.operation != "replace")
+        rows = [n for snapshot in changing if (n := sum(snapshot.count(name) or 0 for name in names))]
         last = snapshots[-1]
         total = last.count("total-records") or 0
         return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since)
@@ -159,10 +159,3 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     is_commit = rows > 0 and snapshots[0].parent is not None
     expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
     return expired.plus(snapshots)
-
-
-def _changed_rows(snapshot: Snapshot) -> int:
-    if snapshot.operation == "replace":
-        return 0
-    names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-    return sum(snapshot.count(name) or 0 for name in names)

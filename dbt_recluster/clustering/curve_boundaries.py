@@ -37,12 +37,7 @@ _LAST = 64
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
 # The whole numbers that stand for values of a type.
-_STORED = {
-    pa.bool_(): pa.int8(),
-    pa.date32(): pa.int32(),
-    pa.float32(): pa.int32(),
-    pa.float64(): pa.int64(),
-}
+_STORED = {pa.bool_(): pa.int8(), pa.date32(): pa.int32(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 @dataclass(frozen=True)
@@ -102,17 +97,12 @@ def recorded_curve(
     """
     columns = []
     for field in key.on_curve:
-        texts = (
-            [properties.get(curve_property(field.column))]
-            if ids is None
-            else curve_properties(properties).values()
-        )
+        by_name = [properties.get(curve_property(field.column))]
+        texts = by_name if ids is None else curve_properties(properties).values()
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
         own = (CURVE_PREFIX.load(text, read) for text in texts)
-        if (column := next((known for known in own if known is not None), None)) is None:
-            return None
-        columns.append(column)
-    if not columns:
+        columns += [known for known in own if known is not None][:1]
+    if not columns or len(columns) < key.curve:
         return None
     boundaries, ascending, newest = zip(*columns, strict=True)
     return Curve(boundaries, ascending=ascending, newest=min(newest))
@@ -190,53 +180,37 @@ def _shared(left: str, right: str) -> int:
 
 def _as_texts(values: pa.Array) -> list[str]:
     """Return values as text in the same order."""
-    kind = values.type
+    kind, stored = values.type, _STORED.get(values.type, values.type)
     if pa.types.is_string(kind):
         return list(values.to_pylist())
     if pa.types.is_binary(kind):
         return [value.hex() for value in values.to_pylist()]
-    digits = _digits(kind)
-    return [f"{number + 16**digits // 2:0{digits}x}" for number in _as_integers(values)]
+    if pa.types.is_decimal(kind):
+        numbers = [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
+    elif pa.types.is_floating(kind):
+        numbers = _in_order((values.to_numpy() + 0.0).view(str(stored))).tolist()
+    else:
+        numbers = values.cast(stored).to_pylist()
+    digits = stored.bit_width // 4
+    return [f"{number + 16**digits // 2:0{digits}x}" for number in numbers]
 
 
 def _of_texts(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
-    ends: list[Any] = list(texts)
-    is_number = not (pa.types.is_string(kind) or pa.types.is_binary(kind))
-    if is_number:
-        digits = _digits(kind)
-        ends = [int(text.ljust(digits, "0"), 16) - 16**digits // 2 for text in texts]
-    elif pa.types.is_binary(kind):
+    ends, stored = list[Any](texts), _STORED.get(kind, kind)
+    if pa.types.is_binary(kind):
         ends = [bytes.fromhex(text + "0" * (len(text) % 2)) for text in texts]
+    elif not pa.types.is_string(kind):
+        digits = stored.bit_width // 4
+        ends = [int(text.ljust(digits, "0"), 16) - 16**digits // 2 for text in texts]
     if sorted(ends) != ends:
         raise ValueError("boundaries ascend")
-    return _of_integers(ends, kind) if is_number else pa.array(ends, kind)
-
-
-def _digits(kind: pa.DataType) -> int:
-    """Return how many hexadecimal digits a number of a type has."""
-    return int(_STORED.get(kind, kind).bit_width) // 4
-
-
-def _as_integers(values: pa.Array) -> list[int]:
-    """Return values as whole numbers in the same order."""
-    kind = values.type
-    if pa.types.is_decimal(kind):
-        return [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
-    stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        return list(_in_order((values.to_numpy() + 0.0).view(str(stored))).tolist())
-    return list(values.cast(stored).to_pylist())
-
-
-def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
+        return pa.array(_in_order(np.array(ends, str(stored)))).view(kind)
     if pa.types.is_decimal(kind):
         # The start of its digits may be less than the least number of the type.
-        known = [max(number, 1 - 10**kind.precision) for number in numbers]
-        return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in known], kind)
-    stored = _STORED.get(kind, kind)
-    if pa.types.is_floating(kind):
-        return pa.array(_in_order(np.array(numbers, str(stored)))).view(kind)
-    return pa.array(numbers, stored).cast(kind)
+        known = (max(number, 1 - 10**kind.precision) for number in ends)
+        ends = [Decimal(number).scaleb(-kind.scale, EXACT) for number in known]
+    return pa.array(ends, stored).cast(kind)
 
 
 def _in_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -70,11 +70,8 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata, *, before_merge: bo
         columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
         weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
     weight = np.concatenate(weights)
-    drawn = replace(
-        Curve.of([pa.concat_arrays(parts) for parts in columns], weight),
-        ascending=ascending,
-        newest=int(blocks.sequence.max()),
-    )
+    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
+    drawn = replace(drawn, ascending=ascending, newest=int(blocks.sequence.max()))
     ids = table.iceberg.field_ids
     properties = curve_boundaries.as_properties(key, drawn, ids)
     table.drawn_curve = curve_boundaries.recorded_curve(properties, key, ids) or drawn

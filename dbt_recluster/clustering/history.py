@@ -10,20 +10,18 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from dbt_recluster.clustering.checkpoint import warned_of
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS
+from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "recluster."
-
-# In the checkpoint's property, the last snapshot that was warned of.
-_WARNED = "warned"
 
 
 @dataclass(frozen=True)
@@ -154,10 +152,8 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     for entry, following in zip(entries, [*entries[1:], None], strict=False):
         rewritten += entry.rows_in if entry.is_recluster else 0
         loaded += entry.rows_loaded
-        facts: dict[str, Any] = {
-            "rows_undone": undone.get(entry.snapshot_ids[0], 0),
-            "write_amplification": round(rewritten / loaded, 4) if loaded else 0.0,
-        }
+        facts: dict[str, Any] = {"rows_undone": undone.get(entry.snapshot_ids[0], 0)}
+        facts["write_amplification"] = round(rewritten / loaded, 4) if loaded else 0.0
         measured = _measured_depth(table, entry, following) if entry.is_recluster else None
         if measured is not None:
             facts |= {"depth_after": measured, "depth_after_is": "measured"}
@@ -180,18 +176,14 @@ def is_of_round(snapshot: Snapshot) -> bool:
 def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
     """Return one entry for each round and one for every other commit."""
     groups = groupby(snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id))
-    members = ((round_id, list(group)) for round_id, group in groups)
-    return [
-        _round(group) if isinstance(round_id, str) or is_of_round(group[-1]) else _other_commit(group[0])
-        for round_id, group in members
-    ]
+    members = (list(group) for _, group in groups)
+    return [_round(group) if is_of_round(group[-1]) else _other_commit(group[0]) for group in members]
 
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
-    text = {
-        name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)
-    }
+    ours = {name: value for name, value in last.summary.items() if name.startswith(PREFIX)}
+    text = {name.removeprefix(PREFIX): value for name, value in ours.items()}
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     measured = ("depth_before", "seconds", "benefit_cost", "benefit_cost_left")
     expected, rows = parse_number(text.get("depth_expected")), last.count(f"{PREFIX}rows") or 0
@@ -241,9 +233,8 @@ def rows_before(snapshots: Sequence[Snapshot]) -> int:
     """Return the rows that the table had before its oldest remaining snapshot."""
     if not snapshots:
         return 0
-    total, added, deleted = (
-        snapshots[0].count(f"{name}-records") or 0 for name in ("total", "added", "deleted")
-    )
+    count = snapshots[0].count
+    total, added, deleted = (count(f"{name}-records") or 0 for name in ("total", "added", "deleted"))
     return max(0, total - added + deleted)
 
 
@@ -273,7 +264,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     if not ours and LEVELS not in table.iceberg.properties:
         return []
     if only_new:
-        old = {*ours, _recorded_checkpoint(table).get(_WARNED)}
+        old = {*ours, warned_of(table.iceberg)}
         last = max((number for number, s in enumerate(snapshots, 1) if s.id in old), default=0)
         snapshots = snapshots[last:]
     rewrites = []
@@ -293,13 +284,6 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     return rewrites
 
 
-def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
-    """Record that rewrites were warned of; the commit of a recluster needs no record."""
-    if rewrites:
-        recorded = {**_recorded_checkpoint(table), _WARNED: rewrites[-1].snapshot.id}
-        table.iceberg.set_property(CHECKPOINT, CHECKPOINT.dump(recorded))
-
-
 def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
     """Return a warning about each rewrite: its cost, and the job to switch off."""
     return [
@@ -311,7 +295,3 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         '(self-optimizing.enabled=false): "Other writers and readers" in the documentation has the commands'
         for rewrite in rewrites
     ]
-
-
-def _recorded_checkpoint(table: ClusteredTable) -> dict[str, Any]:
-    return CHECKPOINT.load(table.iceberg.properties.get(CHECKPOINT), dict) or {}

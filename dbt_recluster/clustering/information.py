@@ -151,10 +151,9 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     opened, others = [], table.reads.ranges
     if costs is not None:
         bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
-        figures = (
-            of_reads.tolist() for of_reads in (costs.opened, costs.wasted.round(2), costs.bytes, bytes_wasted)
-        )
-        opened = [of_read(read, *of_one) for read, *of_one in zip(of_key, *figures, strict=True)]
+        figures = (costs.opened, costs.wasted.round(2), costs.bytes, bytes_wasted)
+        by_read = zip(of_key, *(column.tolist() for column in figures), strict=True)
+        opened = [of_read(read, *of_one) for read, *of_one in by_read]
         others = [read for read in others if not any(read is k for k in of_key)]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
@@ -172,13 +171,9 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
 
 def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     """Return the costs of each read that restricts the key, or None if none does."""
-    key, reads = table.key, table.reads.restricting(table.key).reads
-    if reads is None:
+    key, blocks, reads = table.key, metadata, table.reads.restricting(table.key).reads
+    if reads is None or (key.curve and not len(blocks)):
         return None
-    if not key.curve:
-        return read_costs(
-            metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
-        )
-    if not len(metadata):
-        return None
-    return curve_read_costs(curve_blocks(key, table.curve, metadata), metadata.bytes, reads)
+    if key.curve:
+        return curve_read_costs(curve_blocks(key, table.curve, blocks), blocks.bytes, reads)
+    return read_costs(blocks.lower, blocks.upper, blocks.bytes, reads, blocks.partition, blocks.unbounded)

@@ -170,10 +170,8 @@ class ReclusterOptions:
     @classmethod
     def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
         """Return the given options, each else as a table's properties record it, else its default."""
-        recorded = {
-            name: declaration.of_table(properties, given.get(name))
-            for name, declaration in RECLUSTER_OPTIONS.items()
-        }
+        options = RECLUSTER_OPTIONS.items()
+        recorded = {name: known.of_table(properties, given.get(name)) for name, known in options}
         return cls(**{**given, **recorded})
 
     @property
@@ -184,15 +182,10 @@ class ReclusterOptions:
     @property
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
-        depth = None if self.depth == AUTO else self.depth
-        given: dict[str, Any] = {"depth": depth, "strategy": self.strategy}
-        return Policy(
-            max_bytes=self.max_bytes,
-            max_merge_bytes=100 * 2**30,  # of one block set, which a failed merge loses
-            max_merge_blocks=self.max_merge_blocks,
-            block_rows=self.block_rows,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        names = ("depth", "strategy", "max_bytes", "max_merge_blocks", "block_rows")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in given.items() if value not in (None, AUTO)}
+        return Policy(max_merge_bytes=100 * 2**30, **given)  # of one block set, which a failed merge loses
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pyarrow as pa
+
 from dbt_recluster.clustering import history
-from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
+from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve
@@ -24,13 +26,12 @@ from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, Rec
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import job_description
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import Plan, Policy
+from dbt_recluster.text import count_noun
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -51,12 +52,11 @@ class Recluster:
         self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
     ) -> None:
         self._table, self._options, self._changes = table, options, changes or {}
-        self._result = ReclusterResult(
-            table.name, str(table.key), suspended=table.suspended, branch=table.iceberg.branch
-        )
-        self._change = sort_order.TableChange()
+        key, iceberg, since = table.key, table.iceberg, table.suspended
+        self._result = ReclusterResult(table.name, str(key), suspended=since, branch=iceberg.branch)
+        self._where = table.predicate(options.where)
+        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         self._rewrites: list[history.ForeignRewrite] = []
-        self._where: Predicate | None = None
         self._conflicts_in_a_row = 0
         # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
         # Otherwise `final` would not end beside a fast writer.
@@ -73,27 +73,27 @@ class Recluster:
         """
         started, result = time.monotonic(), self._result
         self._prepare()
-        reason = self._skip_reason()
-        if reason is None:
-            self._repeat_rounds()
+        if reason := self._skip_reason():
+            self._skip(reason)
         else:
-            result.reason, result.depth_before, result.depth_after = reason, None, None
-            result.blocks_before = result.blocks_after = block_count(self._table)
-            if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
-                self._measure()
+            self._repeat_rounds()
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._commit_change()
-            history.record_warning(self._table, self._rewrites)
+            if self._rewrites:
+                record_warning(self._table.iceberg, self._rewrites[-1].snapshot.id)
         result.seconds = time.monotonic() - started
         return result
 
-    def _measure(self) -> None:
-        """Measure a table that waits for a condition."""
+    def _skip(self, reason: str) -> None:
+        """Skip reclustering; measure a table that waits for a condition."""
         result = self._result
-        measured = self._table.measure(self._table.current_blocks(self._where).blocks)
-        result.depth_before = result.depth_after = measured.average_depth
-        result.read_depth_before = result.read_depth_after = measured.read_depth
-        result.threshold = self._policy.threshold
+        result.reason, result.depth_before, result.depth_after = reason, None, None
+        result.blocks_before = result.blocks_after = block_count(self._table)
+        if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
+            measured = self._table.measure(self._table.current_blocks(self._where).blocks)
+            result.depth_before = result.depth_after = measured.average_depth
+            result.read_depth_before = result.read_depth_after = measured.read_depth
+            result.threshold = self._policy.threshold
 
     def _repeat_rounds(self) -> None:
         while True:
@@ -110,10 +110,8 @@ class Recluster:
 
     def _prepare(self) -> None:
         """Validate the options and the table. Pending changes to it are committed together with the first merge."""
-        self._where = self._table.predicate(self._options.where)
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
-        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
@@ -158,8 +156,6 @@ class Recluster:
         self._change = replace(self._change, field_ids=field_ids)
         if self._draw(blocks):
             blocks = self._table.blocks(where, snapshot_id, added_by)
-        if not result.rounds:
-            self._added_by = set(blocks.metadata.added_by.tolist())
         whole = self._table.blocks(where, snapshot_id) if blocks.late else blocks
         measured = self._table.measure(whole.blocks)
         result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
@@ -167,14 +163,17 @@ class Recluster:
         result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
+            self._added_by = set(blocks.metadata.added_by.tolist())
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
             result.read_depth_before = result.read_depth_after
         result.suspended = self._table.suspended
-        listed_again = _listed_again(self._table.name, blocks.metadata)
-        cut_off = sort_order.cut_off_bounds(
-            self._change.pending(self._table.iceberg), self._table.key, blocks.metadata.lower
-        )
-        result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
+        pending, warnings = self._change.pending(self._table.iceberg), list[str]()
+        if blocks.metadata.repeated is not None:
+            paths = blocks.metadata.path.filter(pa.array(blocks.metadata.repeated)).unique()
+            count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
+            warnings.append(_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=self._table.name))
+        warnings += sort_order.cut_off_bounds(pending, self._table.key, blocks.metadata.lower)
+        result.warnings += [text for text in warnings if text not in result.warnings]
         return blocks
 
     def _draw(self, blocks: SnapshotBlocks, *, before_merge: bool = False) -> bool:
@@ -255,18 +254,13 @@ class Recluster:
         self._conflicts_in_a_row = 0
         self._change = replace(self._change, replaces=-1)  # none: the id of no sort order
         # Excludes sets that conflicted.
-        progress.report(
-            committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
-        )
+        figures = {"sets": done.sets, "blocks": done.blocks_in, "bytes": done.bytes_in}
+        progress.report(committed=True, seconds=done.seconds, **figures)
 
     def _round(self, planned: PlannedRound, progress: RoundProgress) -> Round:
         table, options = self._table, self._options
-        figures = {
-            "trigger": options.trigger,
-            "cluster_by": str(table.key),
-            "where": options.where,
-            "conflicts": self._conflicts_in_a_row,
-        }
+        given = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
+        figures = {**given, "conflicts": self._conflicts_in_a_row}
         number = len(self._result.rounds) + 1
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
             merged = merge_round(table, planned, self._change, figures, progress.merging)
@@ -287,22 +281,11 @@ class Recluster:
         return RoundProgress(start, self._options.progress)
 
 
-def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
-    """Return a warning about files that the table lists more than once, if there are any."""
-    if blocks.repeated is None:
-        return []
-    paths = blocks.take(blocks.repeated).path.unique()
-    count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
-    return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
-
-
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:
     """Add the committed rounds and the orphans of a result to the error that takes its place."""
     notes = [str(error).removesuffix(".")]
     if count := len(result.rounds):
-        notes.append(
-            f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed"
-        )
+        notes.append(f"{count_noun(count, 'round')} before it {'were' if count > 1 else 'was'} committed")
     if result.orphans:
         notes.append(orphan_note(result.table, result.orphans))
     error.args = (". ".join(notes) + ".",)

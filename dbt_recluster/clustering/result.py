@@ -282,16 +282,10 @@ class ReclusterResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
-        names = [
-            "table",
-            "cluster_key",
-            "rounds",
-            *_TOTALS,
-            *(f.name for f in fields(self) if f.name != "plan"),
-        ]
-        figures = {name: getattr(self, name) for name in names}
+        names = [f.name for f in fields(self) if f.name != "plan"]
+        figures = {name: getattr(self, name) for name in ("table", "cluster_key", "rounds", *_TOTALS, *names)}
         figures |= {"rounds": len(self.rounds), "seconds": round(self.seconds, 3)}
-        return {**figures, **({"plan": asdict(self.plan)} if self.plan else {})}
+        return {**figures, "plan": asdict(self.plan)} if self.plan else figures
 
 
 def _is_a(kind: str, value: Any) -> bool:

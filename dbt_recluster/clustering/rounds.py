@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint, Rest
-from dbt_recluster.clustering.conditions import NO_CHANGES
+from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks
 from dbt_recluster.clustering.history import rewrite_speed, round_summary
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan, Round
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
@@ -28,35 +27,27 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup,
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jobs import MergeProgress
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.iceberg.table_properties import REST
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
 from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and its inputs.
+    """A plan and its inputs."""
 
-    Attributes:
-        checkpoint: The rules of the plan.
-        blocks: The blocks of the snapshot.
-        candidates: Those that were planned, with the settled ones of `rest`.
-        rest: The record of settled blocks; None without a curve.
-        plan: The plan.
-    """
-
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # the rules of the plan
     blocks: SnapshotBlocks
-    candidates: Blocks
-    rest: Rest | None
+    candidates: Blocks  # the planned blocks, with the settled ones of `record`
+    record: SettledBlocks | None  # None without a curve
     plan: Plan
 
     @property
     def reason(self) -> str:
         """Why there is, or is not, something to do."""
-        if self.plan.block_sets or self.rest is None or not self.rest.settled.any():
+        if self.plan.block_sets or self.record is None or not self.record.settled.any():
             return self.plan.reason
-        depth = self.rest.settled_depth
+        depth = self.record.settled_depth
         return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
 
     @property
@@ -79,25 +70,15 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class MergedRound(RoundRecord):
-    """A merged round, with the record of its commit.
-
-    Attributes:
-        planned: The round as it was planned.
-        groups: The file groups of its sets, merged.
-        levels: How the recorded levels change.
-        leaves_nothing: Whether nothing is to be done outside the partitions of its sets.
-        figures: Figures for the summaries, besides those of the merges.
-        figures_left: Figures expected after the round, if nothing is left to do then.
-        started: When it started, by the monotonic clock.
-    """
+    """A merged round, with the record of its commit."""
 
     planned: PlannedRound
-    groups: Sequence[RewrittenGroup]
+    groups: Sequence[RewrittenGroup]  # of its sets
     levels: LevelChanges
-    leaves_nothing: bool
-    figures: Mapping[str, Any]
-    figures_left: Mapping[str, float | None]
-    started: float
+    leaves_nothing: bool  # whether nothing is to be done outside the partitions of its sets
+    figures: Mapping[str, Any]  # for the summaries, besides those of the merges
+    figures_left: Mapping[str, float | None]  # expected after the round, if nothing is left to do then
+    started: float  # by the monotonic clock
 
     def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
         """Return the summary of the round's snapshots if these of its groups are committed."""
@@ -120,15 +101,14 @@ class MergedRound(RoundRecord):
 
         A commit to another branch leaves those of main.
         """
-        planned, changes = self.planned, dict[str, str | None]()
-        if after.branch is None:
-            changes |= {**NO_CHANGES, **NO_CHECKPOINT}
-            if self.leaves_nothing:
-                tasks = [group.source.files[0].task for group in self.groups]
-                changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
-        if planned.rest is not None:
+        planned = self.planned
+        changes: dict[str, str | None] = {} if after.branch else {CHANGES: None, CHECKPOINT: None}
+        if self.leaves_nothing and after.branch is None:
+            tasks = [group.source.files[0].task for group in self.groups]
+            changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
+        if planned.record is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
-            changes |= planned.rest.after(planned.plan, paths, snapshots)
+            changes |= planned.record.after(planned.plan, paths, snapshots)
         return changes
 
 
@@ -136,23 +116,18 @@ def plan_round(
     table: ClusteredTable, checkpoint: Checkpoint, blocks: SnapshotBlocks, max_bytes: int | None = None
 ) -> PlannedRound:
     """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
-    rest, candidates = None, blocks.planned
+    record, candidates = None, blocks.planned
     if table.key.curve and len(candidates):
+        policy, iceberg = checkpoint.policy, table.iceberg
         # All that plans depend on besides the blocks and their levels.
-        rules = [
-            str(table.key),
-            checkpoint.where,
-            asdict(checkpoint.policy),
-            repr(table.key_reads),
-            table.iceberg.schema_json,
-        ]
-        recorded = table.iceberg.properties.get(REST)
-        rest = Rest(candidates, blocks.planned_metadata, checkpoint.policy, recorded, digest(rules))
-        if rest.settled.any():
+        given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
+        recorded, rules = iceberg.properties.get(REST), digest(given)
+        record = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
+        if record.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
-            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=rest.settled)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
     planned = plan(candidates, replace(checkpoint.policy, max_bytes=max_bytes))
-    return PlannedRound(checkpoint, blocks, candidates, rest, planned)
+    return PlannedRound(checkpoint, blocks, candidates, record, planned)
 
 
 def merge_round(
@@ -164,12 +139,7 @@ def merge_round(
 ) -> MergedRound:
     """Merge the block sets of a plan into files that are no part of the table yet.
 
-    Args:
-        table: The table.
-        planned: The plan.
-        change: What the commit will change of the table besides its blocks.
-        figures: Figures for the summaries of its snapshots.
-        progress: Callback for the progress of the merge, or None.
+    The commit will also make the ``change`` of the table, and have these ``figures`` in the summaries of its snapshots.
 
     Raises:
         ConcurrentChangeError: Another writer has changed what was read.
@@ -179,11 +149,10 @@ def merge_round(
     # Before the merge: properties that others set during it belong to blocks that were not read.
     replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
     levels = LevelChanges.of(iceberg, metadata, replaced)
-    leaves_nothing = not planned.blocks.late and planned.checkpoint.leaves_nothing(
-        planned.candidates, planned.plan
-    )
+    checkpoint = planned.checkpoint
+    leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
     left = _figures_left(table, planned) if leaves_nothing else {}
-    limits = BlockLimits(planned.checkpoint.policy.block_rows, table.block_bytes)
+    limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
     groups: list[FileGroup] = []
     schema_id = iceberg.schema_id
     try:
@@ -221,15 +190,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
     blocks, plan = planned.blocks.blocks, planned.plan
     lower, upper = _key_texts(table, planned)
-    same = (
-        "expected_blocks",
-        "rows",
-        "bytes",
-        "depth",
-        "expected_depth",
-        "benefit_cost",
-        "benefit_cost_left",
-    )
+    same = {f.name for f in fields(PlannedSet)} - {"level", "new_level", "blocks", "lower", "upper"}
     sets = tuple(
         PlannedSet(
             level=int(blocks.level[block_set.blocks].max()),
@@ -297,10 +258,8 @@ def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup
     """Return the files of each set."""
     metadata, sets = planned.blocks.metadata, planned.sets
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
-    columns = [field.column for field in table.key.fields]
-    tasks = scan_tasks(
-        table.iceberg, planned.snapshot_id, list(chain.from_iterable(paths)), bounds_of=columns
-    )
+    columns, every = [field.column for field in table.key.fields], list(chain.from_iterable(paths))
+    tasks = scan_tasks(table.iceberg, planned.snapshot_id, every, bounds_of=columns)
     return [
         file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
         for block_set, positions, set_paths in zip(planned.plan.block_sets, sets, paths, strict=True)

@@ -20,12 +20,7 @@ from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_re
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    BoolArray,
-    IntArray,
-    read_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
@@ -60,34 +55,24 @@ _MOST_BLOCKS = 250_000
 def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
     """Return the blocks of a snapshot, from the cache if it has them."""
     with _LOCK:
-        blocks = _BLOCKS.get(key)
+        blocks = _BLOCKS.pop(key, None)
     blocks = read() if blocks is None else blocks
-    if len(blocks) > _MOST_BLOCKS:
-        return blocks
-    with _LOCK:
-        _BLOCKS.pop(key, None)
-        _BLOCKS[key] = blocks
-        while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
-            del _BLOCKS[next(iter(_BLOCKS))]
+    if len(blocks) <= _MOST_BLOCKS:
+        with _LOCK:
+            _BLOCKS[key] = blocks
+            while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
+                del _BLOCKS[next(iter(_BLOCKS))]
     return blocks
 
 
 @dataclass(frozen=True)
 class SnapshotBlocks:
-    """The blocks of a snapshot, and those that a plan may select from.
-
-    Attributes:
-        metadata: All blocks.
-        eligible: Positions in ``metadata`` of the planned blocks that the predicate admits.
-        blocks: The eligible blocks for the planner, in this order.
-        planned: `blocks`, then the remaining blocks as fixed: never merged, never made deeper.
-        planned_metadata: The metadata of ``planned``.
-    """
+    """The blocks of a snapshot, and those that a plan may select from."""
 
     metadata: BlockMetadata
-    eligible: IntArray
-    blocks: Blocks
-    planned: Blocks
+    eligible: IntArray  # positions in `metadata` of the planned blocks that the predicate admits
+    blocks: Blocks  # the eligible blocks, in this order
+    planned: Blocks  # `blocks`, then the remaining blocks as fixed: never merged, never made deeper
     planned_metadata: BlockMetadata
 
     @property
@@ -111,7 +96,9 @@ class ClusteredTable:
     def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
-    def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
+    def _attach(
+        self, iceberg: IcebergTable, cluster_by: ClusterBy | None, reads: TableReads | None = None
+    ) -> ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
@@ -119,21 +106,16 @@ class ClusteredTable:
         # Rows of loads under a curve, by the snapshot that added them.
         self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
-        # Of the table, under whatever key.
-        self.reads = TableReads(iceberg)
+        self.reads = reads or TableReads(iceberg)
+        return self
 
     def under(self, cluster_by: ClusterBy) -> ClusteredTable:
         """Return the same loaded table under another key."""
-        other = ClusteredTable.__new__(ClusteredTable)
-        other._attach(self.iceberg, cluster_by)
-        other.reads = self.reads
-        return other
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads)
 
     def on_branch(self, branch: str) -> ClusteredTable:
         """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
-        other = ClusteredTable.__new__(ClusteredTable)
-        other._attach(self.iceberg.on_branch(branch), self.cluster_by)
-        return other
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg.on_branch(branch), self.cluster_by)
 
     def options(self, **given: Any) -> ReclusterOptions:
         """Return the given options, each else as the table records it, else its default."""
@@ -153,10 +135,8 @@ class ClusteredTable:
         """
         key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
         if key is None:
-            raise ClusterKeyError(
-                f"{self.name} has no cluster key: neither the property {CLUSTER_BY} nor a sort order; name one with "
-                "cluster_by"
-            )
+            missing = f"neither the property {CLUSTER_BY} nor a sort order"
+            raise ClusterKeyError(f"{self.name} has no cluster key: {missing}; name one with cluster_by")
         try:
             return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
         except ClusterKeyError as e:
@@ -286,20 +266,18 @@ class ClusteredTable:
         snapshot if no live block has the level any more. With ``added_by``, only blocks of these snapshots are planned.
         """
         metadata = self.metadata(snapshot_id)
-        admitted = np.ones(len(metadata), np.bool_)
+        admitted = planned = np.ones(len(metadata), np.bool_)
         if where is not None:
             admitted = where.may_match(self.iceberg, metadata)
-        planned = np.ones(len(metadata), np.bool_)
         if added_by is not None:
             planned = np.isin(metadata.added_by, list(added_by))
         eligible, others = np.flatnonzero(admitted & planned), np.flatnonzero(~admitted & planned)
+        admissible = metadata if len(eligible) == len(metadata) else metadata.take(eligible)
+        blocks = self.planner_blocks(admissible)
         if not len(others):
-            of_plan = metadata if planned.all() else metadata.take(eligible)
-            blocks = self.planner_blocks(of_plan)
-            return SnapshotBlocks(metadata, eligible, blocks, blocks, of_plan)
+            return SnapshotBlocks(metadata, eligible, blocks, blocks, admissible)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
-        blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
     def current_blocks(
@@ -324,13 +302,8 @@ class ClusteredTable:
 
     def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""
-        return clustering_information(
-            blocks,
-            block_rows,
-            self.block_bytes,
-            self.row_group_bytes,
-            is_sorted=is_cluster_key(self.iceberg, self.key),
-        )
+        full, is_sorted = (block_rows, self.block_bytes), is_cluster_key(self.iceberg, self.key)
+        return clustering_information(blocks, *full, self.row_group_bytes, is_sorted=is_sorted)
 
     def planner_blocks(
         self,
@@ -342,7 +315,7 @@ class ClusteredTable:
     ) -> Blocks:
         """Return blocks for the planner, with the recorded levels and runs unless others are given.
 
-        Fixed blocks, and those that the snapshot lists more than once, are not rewritten. Settled ones: :class:`Rest`.
+        Fixed blocks, and those that the snapshot lists more than once, are not rewritten. See :class:`SettledBlocks`.
         """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
@@ -351,10 +324,8 @@ class ClusteredTable:
         lower, upper, unbounded, layout = metadata.lower, metadata.upper, metadata.unbounded, None
         if self.key.curve:
             blocks = curve_blocks(self.key, self.curve, metadata)
-            samples = {
-                load: Points.of(blocks.curve, sample.columns, sample.weight)
-                for load, sample in self.sampled.items()
-            }
+            loads = self.sampled.items()
+            samples = {load: Points.of(blocks.curve, sample.columns, sample.weight) for load, sample in loads}
             layout = blocks.layout(run, metadata.added_by, level, settled, samples)
             lower, upper, unbounded = blocks.along_curve(layout.chain)
             run = np.where(layout.chain > 0, layout.chain, layout.run)

@@ -316,8 +316,7 @@ class TableMaintenance:
     @contextmanager
     def _step(self, name: str) -> Iterator[str]:
         """Let Ctrl-C end a step; name the step in a MaintenanceError if Spark or Iceberg fails."""
-        failure = raise_as(
-            MaintenanceError, f"{name} of {self._table.name} failed", explain=self._table.explain
-        )
+        what = f"{name} of {self._table.name} failed"
+        failure = raise_as(MaintenanceError, what, explain=self._table.explain)
         with failure, Interruptible(self._table.spark):
             yield name

@@ -69,17 +69,12 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """The recorded reads.
-
-    Attributes:
-        reads: The ranges.
-        at: The time of the last import of each kind.
-        state: A digest of the project's queries, for each log the time after its last imported query, and under
-            `EVENT_LOG` the time of the first query of any log.
-    """
+    """The recorded reads."""
 
     reads: tuple[ReadRange, ...] = ()
-    at: Mapping[str, datetime] = field(default_factory=dict)
+    at: Mapping[str, datetime] = field(default_factory=dict)  # the time of the last import of each kind
+    # A digest of the project's queries, for each log the time after its last imported query, and under `EVENT_LOG` the
+    # time of the first query of any log.
     state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -113,10 +108,8 @@ class RecordedReads:
     ) -> RecordedReads:
         """Add the reads of an import; those of the project replace its earlier ones."""
         left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
-        kept = [
-            read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
-            for read in self.reads
-        ]
+        shares = [left if read.imported_from == imported_from else 1.0 for read in self.reads]
+        kept = [replace(r, weight=share * r.weight) for r, share in zip(self.reads, shares, strict=True)]
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
         forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
         return RecordedReads(
@@ -163,10 +156,8 @@ def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
         weights[read.imported_from, columns] = weights.get((read.imported_from, columns), 0.0) + read.weight
         if len(weights) > max(_MOST_HELD, 2 * most):
             weights = _sampled(weights, most)
-    return tuple(
-        ReadRange(json.loads(columns), weight, origin)
-        for (origin, columns), weight in _sampled(weights, most).items()
-    )
+    kept = _sampled(weights, most).items()
+    return tuple(ReadRange(json.loads(columns), weight, origin) for (origin, columns), weight in kept)
 
 
 def _sampled(weights: Mapping[Any, float], most: int) -> dict[Any, float]:
@@ -203,17 +194,13 @@ class Restricting(NamedTuple):
 
 
 class TableReads:
-    """The reads that plans and metrics of a table follow: those declared, or else those recorded.
-
-    Attributes:
-        left_out: Warnings about declared reads that are left out.
-    """
+    """The reads that plans and metrics of a table follow: those declared, or else those recorded."""
 
     def __init__(self, iceberg: IcebergTable) -> None:
         self._iceberg = iceberg
         self._followed: list[ReadRange] | None = None
         self._of_key: dict[str, Restricting] = {}
-        self.left_out: list[str] = []
+        self.left_out: list[str] = []  # warnings about declared reads that are left out
 
     @property
     def recorded(self) -> RecordedReads:
@@ -246,11 +233,9 @@ class TableReads:
     def restricting(self, key: ClusterKey) -> Restricting:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:
-            bounded = [
-                (read, ends)
-                for read in self.ranges
-                if (ends := self.column_ranges.of_key(key, self.column_ranges.of_json(read.columns)))
-            ]
+            known = self.column_ranges
+            with_ends = [(read, known.of_key(key, known.of_json(read.columns))) for read in self.ranges]
+            bounded = [(read, ends) for read, ends in with_ends if ends]
             items = range(len(key.fields))
             lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
             reads = Reads(lower, upper, [read.weight for read, _ in bounded]) if bounded else None
@@ -280,14 +265,12 @@ class TableReads:
             if not read.is_query:
                 return self.column_ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
             scans, ranges = self.column_ranges.of_query(read.text)
+            if not scans:
+                raise PredicateError(f"{shortened(read.text)!r} does not read {self._iceberg.name}")
+            return ranges
         except PredicateError as e:
             self.left_out.append(f"reads: left out, {e}")
             return []
-        if not scans:
-            self.left_out.append(
-                f"reads: left out, {shortened(read.text)!r} does not read {self._iceberg.name}"
-            )
-        return ranges
 
     def record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime

@@ -33,10 +33,8 @@ _MOST_CHARACTERS = 3_500
 _GREATEST_WEIGHT = 1e9  # so that sums stay finite
 
 _EXAMPLE = "\"event_date >= date'2026-01-01'\""
-_WORDS = {
-    **dict.fromkeys(("true", "1", "yes", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "off"), False),
-}
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_WORDS = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -68,12 +66,10 @@ def parse_iso_time(text: str) -> datetime:
 
 def parse_number(value: Any) -> float | None:
     """Return a finite number, also from a string, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
+    number = math.nan
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
     return number if math.isfinite(number) else None
 
 
@@ -130,9 +126,8 @@ def _queries(value: Any) -> Queries | None:
 
 
 def _queries_by_name(value: Any) -> Mapping[str, str] | None:
-    if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
-        return None
-    return {str(name): query for name, query in value.items()}
+    is_valid = isinstance(value, Mapping) and all(isinstance(query, str) for query in value.values())
+    return {str(name): query for name, query in value.items()} if is_valid else None
 
 
 # Booleans also come as strings, which env_var() and the command line give.
@@ -142,9 +137,7 @@ parse_predicate = parser(f"a SQL predicate, such as {_EXAMPLE}", _text)
 parse_depth = parser(
     f"a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, or {AUTO}", _depth
 )
-parse_strategy = parser(
-    f"one of {', '.join(STRATEGIES)}", lambda value: value if value in STRATEGIES else None
-)
+parse_strategy = parser(f"one of {', '.join(STRATEGIES)}", lambda name: name if name in STRATEGIES else None)
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
@@ -184,10 +177,14 @@ class DeclaredRead:
     weight: float = 1.0  # runs per day; only costs depend on more than the ratio of weights
     is_query: bool = False  # whether the text is a whole query
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a model declares it in full."""
+        return {"query" if self.is_query else "where": self.text, "weight": self.weight}
+
 
 def _read(value: Any) -> DeclaredRead | None:
     if isinstance(value, DeclaredRead):
-        value = {"query" if value.is_query else "where": value.text, "weight": value.weight}
+        value = value.as_dict()
     elif not isinstance(value, Mapping):
         value = {"query" if isinstance(value, str) and is_query(value) else "where": value}
     texts = [item for item in value.items() if item[0] != "weight"]
@@ -233,12 +230,8 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
     """Write reads as a text that :func:`parse_reads` reads."""
     if not reads:
         return _EVEN
-    items = [
-        read.text
-        if read.weight == 1 and read.is_query == is_query(read.text)
-        else {"query" if read.is_query else "where": read.text, "weight": read.weight}
-        for read in reads
-    ]
+    plain = [DeclaredRead(read.text, is_query=is_query(read.text)) for read in reads]
+    items = [r.text if r == known else r.as_dict() for r, known in zip(reads, plain, strict=True)]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -80,14 +80,9 @@ def join_points(parts: Sequence[Points]) -> Points:
 
 
 def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntArray, count: int) -> Points:
-    """Return points that lie evenly in n boxes and stand for their rows.
+    """Return ``count`` points in each of n boxes, which lie evenly and stand for its rows, int64 (n,).
 
-    Args:
-        lower: Least ranks that each box covers, int64 (n, columns).
-        rank: Least ranks of its rows, at least ``lower``, int64 (n, columns).
-        upper: Greatest ranks, int64 (n, columns).
-        rows: Rows of each box, int64 (n,).
-        count: Points in each box.
+    The boxes have these least ranks that they cover, those of their rows, and the greatest: int64 (n, columns) each.
     """
     step = _STEPS[lower.shape[1]]
     number = np.arange(len(lower) * count)[:, None]
@@ -100,22 +95,14 @@ def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntA
 
 @dataclass(frozen=True, eq=False)
 class BoxTree:
-    """Cuts of a column at a rank, from a root down to boxes.
+    """Cuts of a column at a rank, from a root down to boxes."""
 
-    Attributes:
-        root: A node, or -1 - n for box n.
-        column: The column that each node cuts, or `SHARE`: int64 (nodes,).
-        cut: The least rank, or share, above each cut: int64 (nodes,).
-        child: The trees below and above each cut, as `root`: int64 (nodes, 2).
-        lower, upper: Ranks of each box, int64 (boxes, columns) each.
-    """
-
-    root: int
-    column: IntArray
-    cut: IntArray
-    child: IntArray
-    lower: IntArray
-    upper: IntArray
+    root: int  # a node, or -1 - n for box n
+    column: IntArray  # the column that each node cuts, or `SHARE`: int64 (nodes,)
+    cut: IntArray  # the least rank, or share, above each cut: int64 (nodes,)
+    child: IntArray  # the trees below and above each cut, as `root`: int64 (nodes, 2)
+    lower: IntArray  # least ranks of each box, int64 (boxes, columns)
+    upper: IntArray  # greatest ranks, likewise
 
     def __len__(self) -> int:
         """Number of boxes."""
@@ -134,11 +121,11 @@ class BoxTree:
     @property
     def height(self) -> int:
         """Greatest number of cuts to a box."""
-        height = np.zeros(len(self.cut), np.int64)
+        height: list[int] = []
         # Nodes follow their children.
-        for node, child in enumerate(self.child.tolist()):
-            height[node] = 1 + max((int(height[one]) for one in child if one >= 0), default=0)
-        return int(height[self.root]) if self.root >= 0 else 0
+        for child in self.child.tolist():
+            height.append(1 + max((height[one] for one in child if one >= 0), default=0))
+        return height[self.root] if height else 0
 
     def regions(self, parts: int) -> tuple[IntArray, IntArray]:
         """Least and greatest ranks that lead to each box, int64 (boxes, columns), of columns with this many parts."""
@@ -190,26 +177,11 @@ def one_box(columns: int, parts: int) -> BoxTree:
 
 
 def cut_into_boxes(points: Points, block_rows: float, parts: int, per_block: float) -> BoxTree:
-    """Cut rows into boxes of at most ``block_rows`` rows each.
-
-    Args:
-        points: m points, at least one.
-        block_rows: Most rows in a box.
-        parts: Parts of each column.
-        per_block: The cost of a further block.
-    """
+    """Cut at least one point into boxes of at most ``block_rows`` rows each; ``per_block`` is the cost of another."""
     cutter = _Cutter(points, block_rows, parts, per_block)
     root = cutter.node(np.arange(len(points.rows)), cutter.columns)
-    column, cut, child = zip(*cutter.nodes, strict=True) if cutter.nodes else ((), (), ())
-    lower, upper = zip(*cutter.boxes, strict=True)
-    return BoxTree(
-        root,
-        np.array(column, np.int64),
-        np.array(cut, np.int64),
-        np.array(child, np.int64).reshape(-1, 2),
-        np.array(lower),
-        np.array(upper),
-    )
+    nodes, boxes = np.array(cutter.nodes, np.int64).reshape(-1, 4), np.array(cutter.boxes)
+    return BoxTree(root, nodes[:, 0], nodes[:, 1], nodes[:, 2:], boxes[:, 0], boxes[:, 1])
 
 
 class _Cuts(NamedTuple):
@@ -229,7 +201,7 @@ class _Cutter:
         self.columns = tuple(range(points.rank.shape[1]))
         values = (points.upper - points.lower + 1) / parts
         self._value_widths = np.average(values, axis=0, weights=points.rows)
-        self.nodes: list[tuple[int, int, tuple[int, int]]] = []
+        self.nodes: list[tuple[int, int, int, int]] = []  # column, cut, the trees below and above
         self.boxes: list[tuple[IntArray, IntArray]] = []
 
     def node(self, member: IntArray, columns: tuple[int, ...], cuts_left: int = _MOST_ON_WAY) -> int:
@@ -353,5 +325,5 @@ class _Cutter:
         middle = len(cuts) // 2
         below = self._joined(column, cuts[:middle], roots[: middle + 1])
         above = self._joined(column, cuts[middle + 1 :], roots[middle + 1 :])
-        self.nodes.append((column, cuts[middle], (below, above)))
+        self.nodes.append((column, cuts[middle], below, above))
         return len(self.nodes) - 1

@@ -32,17 +32,11 @@ _CAST = re.compile(rf"({_COLUMN.pattern})\s+as\s+(\w+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class KeyField:
-    """One item of a cluster key.
+    """One item of a cluster key."""
 
-    Attributes:
-        column: The column, or the struct field ``parent.child``.
-        transform: The transform of the column.
-        written: The text that was parsed, for errors.
-    """
-
-    column: str
+    column: str  # or the struct field ``parent.child``
     transform: Transform = Transform()  # noqa: RUF009 -- it is frozen
-    written: str | None = field(default=None, compare=False)
+    written: str | None = field(default=None, compare=False)  # the text that was parsed, for errors
 
     def __str__(self) -> str:
         """Return the item as users write it, quoted where needed."""
@@ -72,17 +66,11 @@ class KeyField:
 
 @dataclass(frozen=True)
 class ClusterKey:
-    """The items of a cluster key, most significant first.
+    """The items of a cluster key, most significant first."""
 
-    Attributes:
-        fields: All columns, those of a curve last.
-        curve: How many of the last fields are on a Hilbert curve, with equal weight: 0, or 2 to 4.
-        called: The curve's name in ``cluster_by``.
-    """
-
-    fields: tuple[KeyField, ...]
-    curve: int = 0
-    called: str = field(default="hilbert", compare=False)
+    fields: tuple[KeyField, ...]  # all columns, those of a curve last
+    curve: int = 0  # how many of the last fields are on a Hilbert curve, with equal weight: 0, or 2 to 4
+    called: str = field(default="hilbert", compare=False)  # the curve's name in ``cluster_by``
 
     def __str__(self) -> str:
         """Return the key as users write it."""
@@ -118,10 +106,8 @@ class ClusterKey:
 
     def order_by(self, columns: Columns) -> str:
         """Return the leading fields as an ``ORDER BY`` list (see :meth:`Transform.order_by`)."""
-        return ", ".join(
-            field.transform.order_by(quote_path(field.column), columns.types.get(field.column, ""))
-            for field in self.leading
-        )
+        kinds = ((field, columns.types.get(field.column, "")) for field in self.leading)
+        return ", ".join(field.transform.order_by(quote_path(field.column), kind) for field, kind in kinds)
 
     def missing_from(self, columns: Columns) -> list[str]:
         """Return the top-level columns of the key that are not in ``columns``."""
@@ -149,10 +135,8 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
     if curve is None or curve.group(1).lower() not in _CURVES:
         return _without_repeats(ClusterKey(tuple(map(_parse_item, items))))
     inside = split_arguments(curve.group(2))
-    if not 2 <= len(inside) <= 4:
-        raise ClusterKeyError(
-            f"cluster_by item {last.strip()}: a curve has two to four columns, not {len(inside)}"
-        )
+    if not 2 <= (count := len(inside)) <= 4:
+        raise ClusterKeyError(f"cluster_by item {last.strip()}: a curve has two to four columns, not {count}")
     fields = tuple(map(_parse_item, [*leading, *inside]))
     return _without_repeats(ClusterKey(fields, len(inside), curve.group(1).lower()))
 
@@ -194,15 +178,12 @@ def _parse_call(function: str, inside: str) -> KeyField | None:
     cast = _CAST.fullmatch(inside.strip()) if function == "cast" else None
     arguments = cast.groups() if cast else [argument.strip() for argument in split_arguments(inside)]
     columns = [argument for argument in arguments if _COLUMN.fullmatch(argument)]
-    if cast:
-        columns = columns[:1]
-    if len(columns) != 1:
+    if len(columns) != 1 and not cast:
         return None
-    column = _unquote(columns[0])
     others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
-    call = FunctionCall(function, column, others)
+    call = FunctionCall(function, _unquote(columns[0]), others)
     transform = next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
-    return None if transform is None else KeyField(column, transform)
+    return None if transform is None else KeyField(call.column, transform)
 
 
 def _unquote(column: str) -> str:

@@ -11,18 +11,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table and how the session compares their names.
+    """The columns of a table and how the session compares their names."""
 
-    Attributes:
-        names: Top-level columns, in order.
-        types: Spark's type of each column and struct field, by dotted path. Elements of lists and maps have no path,
-            nor have names with a dot, which Iceberg would read as a path.
-        case_sensitive: Whether ``k`` and ``K`` are two columns (``spark.sql.caseSensitive``).
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # top-level columns, in order
+    # Spark's type of each column and struct field, by dotted path. Elements of lists and maps have no path, nor have
+    # names with a dot, which Iceberg would read as a path.
     types: Mapping[str, str]
-    case_sensitive: bool = False
+    case_sensitive: bool = False  # whether ``k`` and ``K`` are two columns (``spark.sql.caseSensitive``)
 
     @classmethod
     def parse(cls, types: Mapping[str, str], *, case_sensitive: bool = False) -> Columns:
@@ -70,9 +65,8 @@ class Columns:
         return [name for name in names if not self._matches(name, self.names)]
 
     def _matches(self, path: str, among: Iterable[str]) -> list[str]:
-        if self.case_sensitive:
-            return [known for known in among if known == path]
-        return [known for known in among if known.lower() == path.lower()]
+        fold = str if self.case_sensitive else str.lower
+        return [known for known in among if fold(known) == fold(path)]
 
 
 def base_type(spark_type: str) -> str:
@@ -136,16 +130,14 @@ def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
     if "." in name:
         return
     yield name, spark_type
-    if base_type(spark_type) == "struct":
-        for field, field_type in _struct_fields(spark_type):
-            yield from ((f"{name}.{path}", kind) for path, kind in _paths(field, field_type))
-
-
-def _struct_fields(spark_type: str) -> list[tuple[str, str]]:
-    """Return the fields of a struct type; Spark truncates a very wide one to ``... 9 more fields``."""
+    if base_type(spark_type) != "struct":
+        return
     inside = spark_type.strip()[len("struct") :].strip()[1:-1]
-    pairs = (part.partition(":") for part in split_at_commas(inside, brackets="<>()", quotes=""))
-    return [(name.strip().strip("`"), field_type.strip()) for name, colon, field_type in pairs if colon]
+    for part in split_at_commas(inside, brackets="<>()", quotes=""):
+        field, colon, field_type = part.partition(":")
+        if colon:  # Spark truncates a very wide type to ``... 9 more fields``
+            paths = _paths(field.strip().strip("`"), field_type.strip())
+            yield from ((f"{name}.{path}", kind) for path, kind in paths)
 
 
 def split_at_commas(text: str, *, brackets: str = "()", quotes: str = "'\"`") -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from itertools import product
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -29,30 +29,22 @@ BITS = 10
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A Hilbert curve over equal shares of each column.
+    """A Hilbert curve over equal shares of each column."""
 
-    Attributes:
-        boundaries: Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the
-            number of boundaries that are not above it.
-        bits: Each column has 2**bits parts.
-        ascending: Whether loads begin where those before them ended, for each column; () is for no column.
-        newest: The sequence number of the last load among the rows that were cut; 0 if unknown.
-    """
-
+    # Ascending values of each column without NULL and NaN, (2**bits - 1,). The rank of a value is the number of
+    # boundaries that are not above it.
     boundaries: tuple[pa.Array, ...]
-    bits: int = BITS
-    ascending: tuple[bool, ...] = ()
-    newest: int = 0
+    bits: int = BITS  # each column has 2**bits parts
+    ascending: tuple[
+        bool, ...
+    ] = ()  # whether loads begin where those before them ended, for each column; () if none
+    newest: int = 0  # the sequence number of the last load among the rows that were cut; 0 if unknown
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
-        """Cut columns into equal shares of rows.
+        """Cut columns, (n,) each, into 2**bits equal shares of rows, given the rows of each value, float (n,), or None.
 
-        Args:
-            columns: Values of each column, (n,). NULL and NaN cut nothing; a column without other values is cut
-                anywhere.
-            weights: Rows of each value, float (n,); None is one.
-            bits: Each column has 2**bits parts.
+        NULL and NaN cut nothing; a column without other values is cut anywhere.
         """
         boundaries = []
         for column in columns:
@@ -96,11 +88,7 @@ class Curve:
 
         Rows beyond the boundaries of an ascending column follow all others. So late rows widen one block of the load.
         """
-        beyond = [
-            above
-            for above, is_ascending in zip(self.beyond(columns), self.ascending, strict=False)
-            if is_ascending
-        ]
+        beyond = list(compress(self.beyond(columns), self.ascending))
         is_new = np.any(beyond, axis=0) if beyond else np.zeros(len(columns[0]), np.bool_)
         return self.index(columns) + (is_new.astype(np.int64) << (self.bits * len(columns)))
 
@@ -178,9 +166,8 @@ class CurveStates:
 def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
     """The places on the curve of n cells: int64 (n,), from 0 to below 2**(dimensions * bits).
 
-    Args:
-        coordinates: For each of one to four dimensions, int64 (n,), from 0 to below 2**bits.
-        bits: Bits of each coordinate, at most 62 in all dimensions, since planning doubles the places.
+    The coordinates of each of one to four dimensions are int64 (n,), from 0 to below 2**bits. All bits together are at
+    most 62, since planning doubles the places.
     """
     states = curve_states(len(coordinates))
     place = np.zeros(len(coordinates[0]), np.int64)

@@ -44,17 +44,11 @@ class FunctionCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Transform:
-    """A monotonic transform of one column; the base class is the identity.
+    """A monotonic transform of one column; the base class is the identity."""
 
-    Attributes:
-        name: Iceberg's name, also of the method of its ``Expressions``.
-        written: Examples for errors.
-        types: Spark's types that it takes.
-    """
-
-    name: ClassVar[str] = "identity"
-    written: ClassVar[Sequence[str]] = ("a column",)
-    types: ClassVar[Sequence[str]] = ORDERED
+    name: ClassVar[str] = "identity"  # Iceberg's, also of the method of its ``Expressions``
+    written: ClassVar[Sequence[str]] = ("a column",)  # examples for errors
+    types: ClassVar[Sequence[str]] = ORDERED  # Spark's types that it takes
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
@@ -119,16 +113,11 @@ class Transform:
 
 
 class Span(Transform):
-    """A unit of time, as the number of units since 1970.
-
-    Attributes:
-        units: Further names of the unit for ``date_trunc``.
-        parts: Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
-        numpy_type: NumPy's type of the unit.
-    """
+    """A unit of time, as the number of units since 1970."""
 
     types: ClassVar[Sequence[str]] = ("date", *TIMES)
-    units: ClassVar[Sequence[str]] = ()
+    units: ClassVar[Sequence[str]] = ()  # further names of the unit for ``date_trunc``
+    # Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
     parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
     numpy_type: ClassVar[str] = "datetime64[D]"
 

@@ -107,7 +107,7 @@ NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
     logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t")
-    return [scan.filters for scan in logs.scans(YESTERDAY)], logs.faults
+    return [scan.filters for scan in logs.scans(YESTERDAY)], logs.files.faults
 
 
 def test_the_texts_of_every_spark_are_known_at_once(spark: Any, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dbt_recluster.clustering.checkpoint import Rest
+from dbt_recluster.clustering.checkpoint import SettledBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.merges import BlockSet
@@ -16,7 +16,7 @@ from dbt_recluster.planner.merges import BlockSet
 RULES = "as they were"
 
 
-def rest_of(paths: str, recorded: str | None, rules: str = RULES) -> Rest:
+def rest_of(paths: str, recorded: str | None, rules: str = RULES) -> SettledBlocks:
     """The rest of blocks that all overlap, in two partitions: a to c, written by commits 1 to 3, and x to z by 7."""
     partition = np.array([int(path >= "x") for path in paths])
     commits = np.array([ord(path) - ord("a") + 1 if path < "x" else 7 for path in paths])
@@ -39,7 +39,7 @@ def rest_of(paths: str, recorded: str | None, rules: str = RULES) -> Rest:
     blocks = Blocks.build(
         [0] * size, [9] * size, rows=[10] * size, bytes=[100] * size, partition=partition.tolist()
     )
-    return Rest(blocks, metadata, Policy(depth=1, block_rows=10), recorded, rules)
+    return SettledBlocks(blocks, metadata, Policy(depth=1, block_rows=10), recorded, rules)
 
 
 def merged(paths: str, written: str, replaced: str, commit: int, recorded: str | None = None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.checkpoint import Rest
+from dbt_recluster.clustering.checkpoint import SettledBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.key.box_tree import SHARES, Points, box_costs, cut_into_boxes
 from dbt_recluster.key.curve import BITS, Curve
@@ -166,7 +166,7 @@ class CurveTable:
     def planned(self):
         """The next plan, and what is at rest."""
         blocks = self.described()
-        rest = Rest(blocks, self.metadata(), self.policy, self.rest, "")
+        rest = SettledBlocks(blocks, self.metadata(), self.policy, self.rest, "")
         if rest.settled.any():
             blocks = self.described(rest.settled)
         return blocks, plan(blocks, self.policy), rest

@@ -1,7 +1,7 @@
 """Plan and merge along a curve after a leading column: every recluster ends, and no row is lost on the way.
 
 Borders along a curve are estimates, so a merge may not lower the depth that it was made for. The blocks that it wrote
-then rest, until others arrive (see `checkpoint.Rest`). test_box_sets.py has the same of curves alone.
+then rest, until others arrive (see `checkpoint.SettledBlocks`). test_box_sets.py has the same of curves alone.
 """
 
 from collections import Counter
