@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.session.jobs import Cancellation, job_group
+from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ class Interruptible:
         self._spark, self._signals = spark, signals
         self._before: dict[int, Any] = {}
         self._stack = ExitStack()
-        self._jobs = Cancellation()
+        self._jobs = CancellableJobs()
         self.requested = False
 
     def __enter__(self) -> Interruptible:

@@ -32,7 +32,7 @@ _of_main_thread: list[tuple[SparkSession, str]] = []
 
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """Run this thread's jobs under ``group``, for :class:`Cancellation`; restore the previous group afterwards."""
+    """Run this thread's jobs under ``group``, for :class:`CancellableJobs`; restore the previous group afterwards."""
     groups = _of_main_thread if threading.current_thread() is threading.main_thread() else []
     groups.append((spark, group))
     try:
@@ -67,21 +67,12 @@ def job_step(spark: SparkSession, step: str) -> AbstractContextManager[None]:
     return job_description(spark, f"{before}: {step}" if before else step)
 
 
-def cancel_jobs(spark: SparkSession, group: str) -> None:
-    """Cancel the running jobs of ``group``; does nothing if Spark has stopped."""
-    if not is_stopped(spark):
-        spark.sparkContext.cancelJobGroup(group)
+class CancellableJobs:
+    """Spark jobs to cancel, now and later: of a session's group, or of all groups that the main thread is in."""
 
-
-class Cancellation:
-    """Cancels the jobs of a piece of work, now and later.
-
-    Args:
-        groups: Their sessions and groups; None means the main thread's current ones.
-    """
-
-    def __init__(self, groups: Sequence[tuple[SparkSession, str]] | None = None) -> None:
-        self._groups = _of_main_thread if groups is None else groups
+    def __init__(self, spark: SparkSession | None = None, group: str = "") -> None:
+        self.group = group
+        self._groups = _of_main_thread if spark is None else [(spark, group)]
         self._closed = threading.Event()
 
     def cancel(self) -> None:
@@ -99,16 +90,8 @@ class Cancellation:
         while not self._closed.is_set():
             with suppress(Exception):  # Spark may go away first
                 for spark, group in list(self._groups):
-                    cancel_jobs(spark, group)
+                    spark.sparkContext.cancelJobGroup(group)
             self._closed.wait(0.1)
-
-
-class CancellableJobs(Cancellation):
-    """The Spark jobs of a group in a session (:func:`job_group`)."""
-
-    def __init__(self, spark: SparkSession, group: str) -> None:
-        super().__init__([(spark, group)])
-        self.group = group
 
 
 class RoundJobs:

@@ -142,7 +142,7 @@ def _start_jvm(
             report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
             archive = find_archive(java_home, version, spark_home(), given) if class_archive else None
             java_options = archive.java_options() if archive else ()
-            with _settings_in_files({**redaction, **given}, version, java_options):
+            with _settings_in_files({**redaction, **given}, java_options):
                 gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             if archive is not None:
@@ -220,29 +220,21 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _settings_in_files(
-    settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
-) -> Iterator[None]:
-    """Have pyspark start the JVM with settings from files of this user alone.
+def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str]) -> Iterator[None]:
+    """Have pyspark start the JVM with settings, and Java's options before them, from files of this user alone.
 
     Every user of the machine can read a command line, where pyspark would put them.
-
-    Args:
-        settings: The settings.
-        java: The version of Java, or None if unknown.
-        java_options: Java's options before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     *_, words = _submit_arguments()
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        if (java or 0) >= 9:  # Java 8 reads no options from files
-            early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
-            for option in filter(early.get, _JAVA_OPTIONS):
-                file = directory / f"{option}.txt"
-                _write(file, _java_arguments(shlex.split(early[option])))
-                early[option] = f'"@{file}"'
+        early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
+        for option in filter(early.get, _JAVA_OPTIONS):
+            file = directory / f"{option}.txt"
+            _write(file, _java_arguments(shlex.split(early[option])))
+            early[option] = f'"@{file}"'
         # In place of the file that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
         os.environ[_SUBMIT_ARGUMENTS] = shlex.join([_PROPERTIES_FILE, str(directory / "spark.conf"), *words])
