@@ -207,13 +207,14 @@ def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) 
     # All branches share the sort order and the properties.
     change = change if table.branch is None else TableChange()
     planned = merged.planned
-    done = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change).run()
+    commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
+    commit.run()
     return Round(
-        **_figures(done.groups),
+        **_figures(commit.remaining),
         seconds=time.monotonic() - merged.started,
-        snapshot_ids=done.snapshot_ids,
-        conflicts=done.conflicts,
-        orphans=done.orphans,
+        snapshot_ids=tuple(commit.sent),
+        conflicts=commit.conflicts,
+        orphans=tuple(commit.orphans),
     )
 
 
