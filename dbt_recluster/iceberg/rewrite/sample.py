@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, 
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import staged
+from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -150,7 +151,11 @@ def _read(
     with staged(table, partitions) as files:
         frame = files.frame
         if texts:
-            all_utf_8 = " and ".join(f"coalesce({_is_utf_8(text)}, true)" for text in texts)
+            # Spark 3.5 has no function for it.
+            is_utf_8 = "is_valid_utf8({0})"
+            if not hasattr(F, "is_valid_utf8"):
+                is_utf_8 = "(encode({0}, 'UTF-8') = cast({0} as binary))"
+            all_utf_8 = " and ".join(f"coalesce({is_utf_8.format(text)}, true)" for text in texts)
             frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
         with key_columns(table.spark, key) as columns:
             for position in range(len(key.leading), len(columns)):
@@ -167,24 +172,19 @@ def _read(
         return rows, partitions, not metrics.apply(_NOT_UTF_8).get(0)
 
 
-def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
-    """Count the rows that the delete files of each group leave. No column of the table is read."""
-    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
-    counts = [0] * len(groups)
-    with staged(table, partitions) as files:
+def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[FileGroup]:
+    """Count the rows of groups whose delete files do not record how many rows they delete. No column is read."""
+    unknown = [group for group in groups if group.live_rows is None]
+    if not unknown:
+        return list(groups)
+    partitions = scan_partitions(unknown, table.spark.sparkContext.defaultParallelism)
+    counts = [0] * len(unknown)
+    with job_step(table.spark, "count rows"), staged(table, partitions) as files:
         rows = files.frame.selectExpr("spark_partition_id() as partition").groupBy("partition").count()
         for partition, count in rows.collect():
             counts[partitions[partition].group] += count
-    return counts
-
-
-def _is_utf_8(column: str) -> str:
-    """Return SQL that tests whether text is UTF-8; Spark 3.5 has no function for it."""
-    from pyspark.sql import functions as F
-
-    if hasattr(F, "is_valid_utf8"):
-        return f"is_valid_utf8({column})"
-    return f"(encode({column}, 'UTF-8') = cast({column} as binary))"
+    counted = iter(counts)
+    return [replace(g, counted_rows=next(counted)) if g.live_rows is None else g for g in groups]
 
 
 def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:

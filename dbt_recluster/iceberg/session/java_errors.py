@@ -85,20 +85,12 @@ def raise_as(
 def readable_message(error: BaseException) -> str:
     """Return the message of an error without secrets and without Java's stack trace."""
     with suppress(Exception):  # Spark may be gone
-        _hide_secrets_of_session()
+        from pyspark.sql import SparkSession
+
+        if (spark := SparkSession.getActiveSession()) is not None:
+            as_java = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap
+            hide(secrets_in(java_map(spark, as_java(spark._jsparkSession.conf().getAll()))))
     return redact(_java_message(error))
-
-
-def _hide_secrets_of_session() -> None:
-    """Hide the secrets in the settings of this thread's session."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    if spark is not None:
-        settings = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap(
-            spark._jsparkSession.conf().getAll()
-        )
-        hide(secrets_in(java_map(spark, settings)))
 
 
 def _java_message(error: BaseException) -> str:
