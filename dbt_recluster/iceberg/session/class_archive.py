@@ -46,13 +46,14 @@ class ClassArchive:
             return
         class_path = jvm.java.lang.System.getProperty("java.class.path")
         program = (sys.executable, "-I", __file__, self.java, self.class_list, class_path, self.file)
-        words, null = list(map(str, program)), subprocess.DEVNULL
+        words = list(map(str, program))
 
+        @atexit.register
         def start() -> None:
+            null = subprocess.DEVNULL
             with suppress(OSError):
                 subprocess.Popen(words, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
 
-        atexit.register(start)
         report(
             f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from then "
             "on; `class_archive: false` in the profile turns that off"

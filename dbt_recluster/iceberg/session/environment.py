@@ -36,12 +36,9 @@ def require_pyspark() -> None:
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded, and that a catalog answers.
+    """Check that Iceberg's classes and SQL extensions are loaded, and unless ``any_catalog`` that a catalog answers.
 
-    Args:
-        spark: The session.
-        catalog: The catalog; None is the default one.
-        any_catalog: Whether to skip the catalog.
+    None is the default catalog.
 
     Raises:
         SparkEnvironmentError: Something is missing, and the message names the settings that provide it; or this
@@ -91,20 +88,19 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
 
 def connects_remotely() -> bool:
     """Whether pyspark would use Spark Connect instead of starting Spark."""
-    return any(name in os.environ for name in SPARK_CONNECT)
+    return not os.environ.keys().isdisjoint(SPARK_CONNECT)
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Raise a SparkEnvironmentError if pyspark would use Spark Connect; users can turn it off or do ``otherwise``."""
-    for name in SPARK_CONNECT:
-        if name in settings:
-            # Without user, password, path and parameters, which may be secret.
-            host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
-            what = "set" if name == _CONNECT_MODE else f"set to {host}"
-            raise SparkEnvironmentError(
-                f"{name} is {what}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM "
-                f"that reclustering needs. Unset it, or {otherwise}"
-            )
+    for name in filter(settings.__contains__, SPARK_CONNECT):
+        # Without user, password, path and parameters, which may be secret.
+        host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
+        what = "set" if name == _CONNECT_MODE else f"set to {host}"
+        raise SparkEnvironmentError(
+            f"{name} is {what}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM "
+            f"that reclustering needs. Unset it, or {otherwise}"
+        )
 
 
 def _classes(spark: SparkSession) -> str | None:

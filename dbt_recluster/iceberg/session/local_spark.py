@@ -195,11 +195,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
     is_spark_4 = int(version.partition(".")[0]) >= 4
     supported = (17, 21) if is_spark_4 else (11, 17)
     rejected = []
-    from_environment = os.environ.get("JAVA_HOME")
-    homes = {"JAVA_HOME": from_environment and Path(from_environment), "java on the PATH": _home_from_path()}
-    for origin, home in homes.items():
-        if not home:
-            continue
+    homes = {"JAVA_HOME": os.environ.get("JAVA_HOME"), "java on the PATH": _home_from_path()}
+    for origin, home in ((origin, Path(home)) for origin, home in homes.items() if home):
         java = java_version(home)
         if java in supported:
             return home

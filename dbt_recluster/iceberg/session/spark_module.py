@@ -26,8 +26,8 @@ _PACKAGE = "org.apache.iceberg.spark"
 class SparkModule:
     """Iceberg's module for Spark 3.5 and 4.0."""
 
-    # A hidden method of Iceberg's scans.
-    _FILTERS = "filterExpressions"
+    # A hidden method of Iceberg's scans, the latter in the module for Spark 4.1.
+    _FILTERS = ("filterExpressions", "filters")
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -59,24 +59,23 @@ class SparkModule:
 
     def filters(self, scan: Any) -> Any:
         """Return the Java list of a scan's filters, for which Iceberg has no public method."""
-        functions = JavaFunctions(self._spark)
-        method = functions.hidden_method(f"{_PACKAGE}.source.SparkScan", self._FILTERS)
-        return method.invokeWithArguments(java_list(self._spark, [scan]))
+        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, *self._FILTERS)
 
     def clean_up(self, transaction: Any) -> None:
         """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
         names = ("cleanUp", "cleanUpOnCommitFailure")  # the latter before Iceberg 1.11
         try:
-            clean_up = JavaFunctions(self._spark).hidden_method("org.apache.iceberg.BaseTransaction", *names)
-            clean_up.invokeWithArguments(java_list(self._spark, [transaction]))
+            self._call_hidden("org.apache.iceberg.BaseTransaction", transaction, *names)
         except Exception as e:  # manifests are small, and the caller raises its own error
             logger.warning("manifests that are not used may be left behind: %s", short_message(e))
+
+    def _call_hidden(self, owner: str, instance: Any, *names: str) -> Any:
+        method = JavaFunctions(self._spark).hidden_method(owner, *names)
+        return method.invokeWithArguments(java_list(self._spark, [instance]))
 
 
 class _SparkModuleByNames(SparkModule):
     """Iceberg's module for Spark 4.1, which reads a staged set by its id as a table name (apache/iceberg#15301)."""
-
-    _FILTERS = "filters"
 
     @contextmanager
     def staged_rows(
