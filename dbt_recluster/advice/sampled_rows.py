@@ -15,7 +15,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
 from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
 from dbt_recluster.iceberg.rewrite.literals import ValueType, value_types
-from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
+from dbt_recluster.iceberg.rewrite.sample import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
