@@ -18,7 +18,6 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -126,7 +125,7 @@ class RoundCommit:
         retries = self.table.number_property("commit.retry.num-retries", 4, least=0)
         while True:
             try:
-                with table_lock(self.table.lock_name):
+                with self.table.lock():
                     return self._send()
             except _ConflictError as conflict:
                 # The next attempt must be validated from the snapshot that is compared with here, or a delete in

@@ -101,12 +101,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
-        self.forget_properties()
-
-    @property
-    def schema_id(self) -> int:
-        """The id of the current schema, which changes with any column."""
-        return int(self.java.schema().schemaId())
+        self._properties = None
 
     @property
     def spec_id(self) -> int:
@@ -129,10 +124,9 @@ class IcebergTable:
         package: JavaNames = jvm(self.spark).org.apache.iceberg
         return package
 
-    @property
-    def lock_name(self) -> str:
-        """The name of the table's lock (see :func:`table_lock`)."""
-        return canonical_name(self.identifier)
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the lock of the table's commits (see :func:`table_lock`)."""
+        return table_lock(canonical_name(self.identifier))
 
     @property
     def uuid(self) -> str:
@@ -205,10 +199,6 @@ class IcebergTable:
             properties = self._properties = java_map(self.spark, self.java.properties())
         return dict(properties)
 
-    def forget_properties(self) -> None:
-        """Read the properties again when they are next asked for."""
-        self._properties = None
-
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
         value = self.properties.get(name)
@@ -230,7 +220,7 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Commit a transaction of a recluster."""
         transaction.commitTransaction()
-        self.forget_properties()
+        self._properties = None
 
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
@@ -333,7 +323,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
-        table.forget_properties()
+        table._properties = None
         changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
@@ -342,7 +332,7 @@ class Transaction:
     def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
         """Begin a transaction, and commit the changes that the block adds to it."""
         failure = raise_as(CommitFailedError, f"{table.name} could not be changed", explain=table.explain)
-        with failure, table_lock(table.lock_name):
+        with failure, table.lock():
             table.refresh()
             transaction = cls.begin(table)
             yield transaction
@@ -364,7 +354,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
-        self.table.forget_properties()
+        self.table._properties = None
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not committed."""

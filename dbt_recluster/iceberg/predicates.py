@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -46,8 +47,6 @@ Interval = tuple[Any, Any]
 # The ranges of the columns that one alternative of a predicate restricts. The predicate holds for the rows in all
 # ranges of at least one alternative; an empty one restricts nothing.
 ColumnRanges = Mapping[str, Interval]
-# The lower and upper ends of a key's items, as in bounds; None is an open end.
-KeyRange = tuple[list[Any], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -182,10 +181,9 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
         return False
     if java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table()):
         return False
-    try:
+    with suppress(Py4JJavaError):  # early writers gave tables no uuid
         return bool(str(scanned.table().uuid()) == table.uuid)
-    except Py4JJavaError:
-        return False  # early writers gave tables no uuid
+    return False
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
@@ -245,20 +243,19 @@ class Ranges:
         """Read the output of :func:`ranges_as_json`; columns that were dropped or changed their type have no range."""
         ranges = {}
         for column, interval in value.items():
-            if column not in self.kinds:
-                continue
             try:
                 lower, upper = map(self.kinds[column].read_again, interval)
-            except (ValueError, TypeError, ArithmeticError):
+            except (KeyError, ValueError, TypeError, ArithmeticError):
                 continue
             is_open = lower is None and upper is None
             if not is_open and (lower is None or upper is None or lower <= upper):
                 ranges[column] = (lower, upper)
         return ranges
 
-    def of_key(self, key: ClusterKey, ranges: ColumnRanges) -> KeyRange | None:
+    def of_key(self, key: ClusterKey, ranges: ColumnRanges) -> tuple[list[Any], list[Any]] | None:
         """Return the smallest range of a key with the rows in ``ranges``, or None if they do not restrict it.
 
+        It is the lower and upper ends of the key's items, as in bounds; None is an open end.
         An item bounds the key only if all items before it have a single value; under a curve, each item does.
         """
         intervals: list[list[Any]] = []
