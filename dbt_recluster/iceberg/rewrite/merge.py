@@ -61,7 +61,6 @@ class _GroupPlan:
 
     Attributes:
         number: Position among the groups of the round.
-        group: The group.
         cuts: Where its new blocks begin, or their boxes.
         ranges: What each new block reads, by number; None to shuffle the group.
     """

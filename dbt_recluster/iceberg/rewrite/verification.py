@@ -81,7 +81,7 @@ def verify_committed(
     If another commit comes after :func:`verify_counts`, Iceberg silently applies the changes again, to its snapshot.
 
     Args:
-        table: The table.
+        table: The table, for the error.
         committed: The table in a state that has these snapshots; expired ones are skipped.
         added: The groups that each snapshot replaces, by its id.
 

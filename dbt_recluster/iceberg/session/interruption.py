@@ -9,8 +9,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import Interrupted
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
@@ -37,7 +36,6 @@ class Interruptible:
 
     def __init__(self, spark: SparkSession | None = None, signals: Sequence[int] = (signal.SIGINT,)) -> None:
         self._spark, self._signals = spark, signals
-        self._before: dict[int, Any] = {}
         self._stack = ExitStack()
         self._jobs = CancellableJobs()
         self.requested = False
@@ -47,28 +45,24 @@ class Interruptible:
         global _current
         if _current is None and threading.current_thread() is threading.main_thread():
             _current = self
+            self._stack.callback(self._jobs.close)
             for number in self._signals:
                 if (before := signal.getsignal(number)) not in (None, signal.SIG_IGN):
                     with suppress(ValueError):  # the main thread of a subinterpreter
-                        self._before[number] = signal.signal(number, self._handle) or before
+                        signal.signal(number, self._handle)
+                        self._stack.callback(signal.signal, number, before)
             if self._spark is not None:
                 self._stack.enter_context(job_group(self._spark, _GROUP))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Restore the signal handlers; raise Interrupted if a signal arrived."""
         global _current
-        if _current is not self:
-            return
-        self._stack.close()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        _current = None
-        self._jobs.close()
-        if self.requested and not isinstance(error, Interrupted):
-            raise Interrupted.by(error) from None
+        if _current is self:
+            self._stack.close()
+            _current = None
+            if self.requested and not isinstance(error, Interrupted):
+                raise Interrupted.by(error) from None
 
     def _handle(self, *_: object) -> None:
         if self.requested:
