@@ -198,10 +198,8 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
     """Return the value of an expression in Iceberg's JSON, without recursion: alternatives nest hundreds deep.
 
-    Args:
-        expression: The JSON.
-        value_of: Returns the value of a predicate, or of true or false.
-        both: Returns the value of two expressions, given ``and`` or ``or`` and their values.
+    ``value_of`` returns the value of a predicate, or of true or false; ``both``, given ``and`` or ``or``, that of two
+    expressions by their values.
     """
     waiting: list[Any] = [expression]
     done: list[T] = []
@@ -218,11 +216,7 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
 
 
 class Ranges:
-    """The column ranges of predicates, queries and records on a table.
-
-    Attributes:
-        kinds: The types of the columns that can have ranges.
-    """
+    """The column ranges of predicates, queries and records on a table, and the types of columns that can have any."""
 
     def __init__(self, table: IcebergTable, columns: Columns) -> None:
         self._table, self._columns = table, columns

@@ -44,12 +44,7 @@ _SPARK_SEED = 42
 
 @dataclass(frozen=True)
 class BlockStart:
-    """Where a block of a file group begins, except the first.
-
-    Attributes:
-        key: The key of its first row.
-        share: The share of the rows with exactly this key that belongs to earlier blocks.
-    """
+    """The key where a block begins, except the first, and the share of its rows that belongs to earlier blocks."""
 
     key: KeyValue
     share: float = 0.0
@@ -106,9 +101,7 @@ class KeyedRows:
     def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
         """Add the number of each row's new block, counted through the blocks of all groups.
 
-        Args:
-            cuts: The cuts of each file group.
-            group_of: For each Spark partition of the rows, the position of its group in ``cuts``.
+        The rows of Spark partition i are of the group with ``cuts[group_of[i]]``.
         """
         group = f"{self.prefix}_group"
         rows = self._with(f"get({_integers(group_of)}, spark_partition_id()) as {group}")

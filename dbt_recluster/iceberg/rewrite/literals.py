@@ -79,16 +79,8 @@ def deciding_columns(keys: Sequence[KeyValue]) -> int:
 def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
     """Return the least values of a column at which a key item reaches boundaries, within the range of its type.
 
-    Args:
-        field: The key item.
-        spark_type: The type of its column.
-        boundaries: Values of the item, as in ``BlockMetadata``.
-
-    Returns:
-        A value for each boundary. Dates are days since 1970, times microseconds.
-
-    Raises:
-        ValueError: The boundaries are of another type.
+    Boundaries are values of the item, as in ``BlockMetadata``; those of another type are a ValueError. The values are
+    one for each: dates as days since 1970, times as microseconds.
     """
     kind, given, transform = base_type(spark_type), boundaries.type, field.transform
     if kind == "date" or kind in TIMES:
@@ -136,15 +128,10 @@ def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
 
 
 def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
-    """Return a value, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
+    """Return a value of an Iceberg type, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
 
-    Args:
-        value: The value, or None.
-        kind: Its Iceberg type.
-        up: Whether to round zero up: -0.0 and 0.0 are one value to Spark, and two to Iceberg.
-
-    Returns:
-        The value, or None if the parser has no constant for it.
+    It is None if the parser has no constant for it. -0.0 and 0.0 are one value to Spark, and two to Iceberg, so zero is
+    rounded ``up`` or down.
     """
     if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns") or isinstance(value, bytes):
         return None

@@ -228,10 +228,7 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
 def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartition]) -> list[bool]:
     """Tell which partitions read sorted files: read in order, the key falls only between two files.
 
-    Args:
-        place: Where each sampled row was read, in the order of the key: int64 (n,).
-        key: The rank of its key: int64 (n,).
-        partitions: All partitions.
+    Each sampled row, in the order of the key, has the place where it was read and the rank of its key: int64 (n,).
     """
     order = np.argsort(place, kind="stable")
     partition = place[order] >> _ROW_BITS
@@ -246,11 +243,9 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
 
 @dataclass(frozen=True)
 class SplitPoint:
-    """The start of a block: at a value of the key, or within the rows of one value.
+    """The start of a block: the position of a distinct value in the sample, and the share of its rows before.
 
-    Attributes:
-        value: Position among the distinct values of the sample, ascending.
-        share: Share of the value's rows in earlier blocks; 0 unless the value fills several blocks.
+    The share is 0 unless the value fills several blocks.
     """
 
     value: int
@@ -258,15 +253,12 @@ class SplitPoint:
 
 
 def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[SplitPoint]:
-    """Choose the starts of all blocks but the first.
+    """Choose the starts of all blocks but the first, ascending.
 
     Args:
         counts: How often each distinct value was sampled, in the order of the key: (n,).
         rows: The rows that the sample represents.
         limit: The most rows in a block.
-
-    Returns:
-        Split points, ascending.
     """
     if not len(counts):
         return []

@@ -27,11 +27,7 @@ class Interruptible:
 
     The first signal cancels this thread's Spark jobs, also later ones. A second one raises ``KeyboardInterrupt`` at
     once, which may lose the connection to Spark. Nested blocks, and those in other threads than the main one, do
-    nothing.
-
-    Args:
-        spark: The session, if it runs and the caller has no job group.
-        signals: The signals to handle.
+    nothing. ``spark`` is the session if it runs and the caller has no job group.
     """
 
     def __init__(self, spark: SparkSession | None = None, signals: Sequence[int] = (signal.SIGINT,)) -> None:
