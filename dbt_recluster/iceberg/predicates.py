@@ -303,7 +303,7 @@ def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRan
         intervals = _intervals(node, kind)
         for end in chain.from_iterable(intervals):
             kind.check(end)
-    except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
+    except (ValueError, ArithmeticError):  # a date beyond Python's
         return [{}]
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else [{}]
 

@@ -5,6 +5,7 @@ It reads and writes the properties files of Java in which spark-submit finds set
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -233,7 +234,9 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
         early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
         for option in filter(early.get, _JAVA_OPTIONS):
             file = directory / f"{option}.txt"
-            _write(file, _java_arguments(shlex.split(early[option])))
+            # With the pattern of secrets for log4j2.properties. JSON quotes words as Java reads them in such files.
+            options = [*shlex.split(early[option]), f"-Drecluster.log.secrets={java_pattern()}"]
+            _write(file, "\n".join(json.dumps(word, ensure_ascii=False) for word in options))
             early[option] = f'"@{file}"'
         # In place of the file that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
@@ -246,16 +249,9 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
                 os.environ[_SUBMIT_ARGUMENTS] = before
 
 
-def _java_arguments(words: Sequence[str]) -> str:
-    """Return Java's options as a file of arguments, with the pattern of secrets for log4j2.properties."""
-    quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
-    return "\n".join([*quoted, f"-Drecluster.log.secrets={java_pattern()}", ""])
-
-
 def _write(file: Path, text: str) -> None:
-    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
+    file.touch(0o600, exist_ok=False)
+    file.write_text(text, "utf-8", "surrogateescape")
 
 
 def read_properties(text: str) -> dict[str, str]:
