@@ -26,8 +26,8 @@ _PACKAGE = "org.apache.iceberg.spark"
 class SparkModule:
     """Iceberg's module for Spark 3.5 and 4.0."""
 
-    # A hidden method of Iceberg's scans, the latter in the module for Spark 4.1.
-    _FILTERS = ("filterExpressions", "filters")
+    # A hidden method of Iceberg's scans.
+    _FILTERS = "filterExpressions"
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -59,7 +59,7 @@ class SparkModule:
 
     def filters(self, scan: Any) -> Any:
         """Return the Java list of a scan's filters, for which Iceberg has no public method."""
-        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, *self._FILTERS)
+        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, self._FILTERS)
 
     def clean_up(self, transaction: Any) -> None:
         """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
@@ -76,6 +76,8 @@ class SparkModule:
 
 class _SparkModuleByNames(SparkModule):
     """Iceberg's module for Spark 4.1, which reads a staged set by its id as a table name (apache/iceberg#15301)."""
+
+    _FILTERS = "filters"
 
     @contextmanager
     def staged_rows(
