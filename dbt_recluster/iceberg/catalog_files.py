@@ -65,17 +65,12 @@ def _plain_path(directory: str) -> str:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog.
-
-    Attributes:
-        directories: The directories that it writes to today.
-        files: Hashes of the names of all files of all its snapshots, metadata included: int64 (n,).
-    """
+    """A table of the catalog."""
 
     parts: Parts
     uuid: str
-    directories: Sequence[str]
-    files: IntArray
+    directories: Sequence[str]  # that it writes to today
+    files: IntArray  # hashes of the names of all files of all snapshots, metadata included: int64 (n,)
 
 
 class CatalogFiles:

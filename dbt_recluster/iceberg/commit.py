@@ -67,28 +67,20 @@ class RoundCommit:
 
     Groups whose files another writer has removed, or deleted rows from, are excluded and their new files deleted.
     Insisting on them would make one of the two writers start again forever.
-
-    Attributes:
-        snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
-        groups: What the round has written.
-        record: What to record with the commit.
-        change: What else to change of the table with the commit.
-        remaining: The groups to replace. Excludes groups that conflicted with other writers.
-        sent: These groups by the id of their snapshot, once the catalog may have it.
-        conflicts: How often another writer's commit forced a new attempt.
-        orphans: New files of excluded groups that could not be deleted.
     """
 
     table: IcebergTable
-    snapshot_id: int
+    snapshot_id: int  # that the groups were planned from; later commits of others are checked against it
     groups: Sequence[RewrittenGroup]
     level_changes: LevelChanges
     record: RoundRecord = field(default_factory=RoundRecord)
-    change: TableChange = field(default_factory=TableChange)
+    change: TableChange = field(default_factory=TableChange)  # of the table, besides its blocks
+    # The groups to replace, without those that conflicted with other writers; and by the ids of their snapshots, once
+    # the catalog may have these.
     remaining: Sequence[RewrittenGroup] = field(init=False)
     sent: Mapping[int, Sequence[RewrittenGroup]] = field(default_factory=dict, init=False)
-    conflicts: int = field(default=0, init=False)
-    orphans: list[str] = field(default_factory=list, init=False)
+    conflicts: int = field(default=0, init=False)  # attempts that another writer's commit has undone
+    orphans: list[str] = field(default_factory=list, init=False)  # of excluded groups, not deleted
 
     def __post_init__(self) -> None:
         """Begin with all groups."""
@@ -298,18 +290,13 @@ def _carry_statistics(transaction: Transaction) -> None:
 
 
 class _ConflictError(Exception):
-    """Another writer committed first. No file has been deleted yet.
-
-    Attributes:
-        base: The snapshot that the attempt was based on; None if it was not sent to the catalog.
-        is_of_blocks: Whether the other writer may have changed blocks of the groups.
-    """
+    """Another writer committed first. No file has been deleted yet."""
 
     def __init__(self, cause: BaseException, base: int | None = None, *, is_of_blocks: bool):
         super().__init__(str(cause))
         self.cause = cause
-        self.base = base
-        self.is_of_blocks = is_of_blocks
+        self.base = base  # the snapshot of the attempt; None if it was not sent to the catalog
+        self.is_of_blocks = is_of_blocks  # whether blocks of the groups may have changed
 
 
 def _loaded_at(table: IcebergTable, snapshot: Snapshot | None) -> int | None:

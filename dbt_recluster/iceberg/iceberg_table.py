@@ -59,20 +59,13 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(eq=False, repr=False)
 class IcebergTable:
-    """A table as of its last :meth:`refresh`; loading refreshes it.
-
-    Attributes:
-        spark: The session.
-        name: The identifier as the caller gave it.
-        identifier: The full identifier, each part in backquotes.
-        java: The ``org.apache.iceberg.Table``.
-        branch: The branch that is read and written, None for main. Schema, sort order and properties are shared.
-    """
+    """A table as of its last :meth:`refresh`; loading refreshes it."""
 
     spark: SparkSession
-    name: str
-    identifier: str
-    java: Any
+    name: str  # as the caller gave it
+    identifier: str  # in full, each part in backquotes
+    java: Any  # the org.apache.iceberg.Table
+    # The branch that is read and written, None for main. Schema, sort order and properties are shared.
     branch: str | None = None
     _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
@@ -307,17 +300,11 @@ class IcebergTable:
 
 @dataclass(frozen=True)
 class Transaction:
-    """An open transaction.
+    """An open transaction, and the table as it leaves it, whose data cannot be read; files can be written to it."""
 
-    Attributes:
-        java: The ``org.apache.iceberg.Transaction``.
-        table: The table as the transaction leaves it, whose data cannot be read; files can be written to it.
-        base: The snapshot that the transaction began on, or None.
-    """
-
-    java: Any
+    java: Any  # the org.apache.iceberg.Transaction
     table: IcebergTable
-    base: int | None
+    base: int | None  # the snapshot that it began on
 
     @classmethod
     def begin(cls, table: IcebergTable) -> Transaction:

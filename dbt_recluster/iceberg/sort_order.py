@@ -66,20 +66,16 @@ def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...
 
 @dataclass(frozen=True)
 class TableChange:
-    """What a recluster changes of a table besides its blocks.
+    """What a recluster changes of a table besides its blocks: the key, and properties.
 
-    Attributes:
-        key: The checked key to set with its properties, except those that are set already; None sets no key.
-        properties: Further properties to set, or to remove if None.
-        replaces: The id of the sort order that the key may replace, or None for any. Another writer has set another
-            order if it differs: a CommitFailedError.
-        field_ids: The field ids of the key's columns when the change was planned, or None for any. The rows are sorted
-            by other columns if they differ: a ConcurrentChangeError.
+    With the key come its properties, except those that are set already.
     """
 
-    key: ClusterKey | None = None
+    key: ClusterKey | None = None  # checked
     properties: Changes = field(default_factory=dict)
+    # The id of the sort order to replace, None for any. If it differs, another writer has set it: a CommitFailedError.
     replaces: int | None = None
+    # Of the key's columns as planned, None for any. If they differ, rows are sorted by others: a ConcurrentChangeError.
     field_ids: tuple[int | None, ...] | None = None
 
     def pending(self, table: IcebergTable) -> IcebergTable:

@@ -21,16 +21,11 @@ class TableProperty(str):
     """The name of a property, or the start of the names of several, which then ends in a dot.
 
     A property with state holds a JSON object. One that is damaged, too long or of a later version counts as lost.
-
-    Attributes:
-        holds: Its content.
-        lost: The cost of losing it.
-        longest: The most characters that are written.
     """
 
     holds: str
-    lost: str
-    longest: int
+    lost: str  # the cost of losing it
+    longest: int  # the most characters that are written
 
     def __new__(cls, name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
         """Declare a property."""

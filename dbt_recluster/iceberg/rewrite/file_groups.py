@@ -15,20 +15,13 @@ _FILES_PER_PARTITION = 64
 
 @dataclass(frozen=True, eq=False)
 class BlockFile:
-    """A block to be merged.
+    """A block to be merged."""
 
-    Attributes:
-        task: Its Java scan task, which has its delete files.
-        rows: Rows in the file, including deleted ones.
-        deletes: Number of delete files that apply to it.
-        deleted_rows: Rows that they delete, or None if only reading them would tell.
-    """
-
-    task: Any
-    rows: int
+    task: Any  # its Java scan task, which has its delete files
+    rows: int  # including deleted ones
     bytes: int
-    deletes: int
-    deleted_rows: int | None
+    deletes: int  # delete files that apply to it
+    deleted_rows: int | None  # None if only reading the delete files would tell
     row_groups: int
 
     @cached_property
@@ -41,18 +34,14 @@ class BlockFile:
 class FileGroup:
     """The files of one block set, all of one partition.
 
-    Attributes:
-        spec_id: Their partition spec, which the new files keep.
-        level: The level of the new blocks.
-        run: Groups of one round with equal numbers become one run (see :mod:`dbt_recluster.iceberg.commit`).
-        counted_rows: Rows that the delete files leave, if they were counted by reading.
+    Groups of one round with equal runs are committed as one (see :mod:`dbt_recluster.iceberg.commit`).
     """
 
     files: tuple[BlockFile, ...]
-    spec_id: int
-    level: int
+    spec_id: int  # which the new files keep
+    level: int  # of the new blocks
     run: int
-    counted_rows: int | None = None
+    counted_rows: int | None = None  # that the delete files leave, if they were counted by reading
 
     @property
     def rows(self) -> int:
@@ -108,18 +97,12 @@ class RewrittenGroup:
 
 @dataclass(frozen=True)
 class ScanPartition:
-    """Files that one Spark partition reads.
-
-    Attributes:
-        spec_id: Their partition spec.
-        filter: An Iceberg expression by which readers skip row groups, or None. Other row groups are read whole.
-        group: Position of their file group among those that are packed together.
-    """
+    """Files that one Spark partition reads."""
 
     files: tuple[BlockFile, ...]
     spec_id: int
-    filter: Any | None = None
-    group: int = 0
+    filter: Any | None = None  # Iceberg's expression by which readers skip row groups; others are read whole
+    group: int = 0  # position of their file group among those that are packed together
 
 
 def file_group(

@@ -61,20 +61,14 @@ def count_blocks(cuts: Cuts) -> int:
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows and their cluster key.
+    """Rows and their cluster key."""
 
-    Attributes:
-        frame: The table's columns and ours.
-        names: Names in SQL of the columns to sort by: each key item, and the place on a curve before the items of the
-            curve. Plain columns are not copied.
-        columns: The table's columns, quoted.
-        prefix: Prefix of our columns; no column of the table has it.
-    """
-
-    frame: DataFrame
+    frame: DataFrame  # the table's columns and ours
+    # In SQL, the columns to sort by: each key item, and the place on a curve before the items of the curve. Plain
+    # columns are not copied.
     names: tuple[str, ...]
-    columns: tuple[str, ...]
-    prefix: str
+    columns: tuple[str, ...]  # the table's, quoted
+    prefix: str  # of our columns; no column of the table has it
 
     @classmethod
     def of(

@@ -146,17 +146,11 @@ def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a column with ranges.
-
-    Attributes:
-        arrow: Its Arrow type.
-        read: Reads a value from JSON, as Iceberg writes it.
-        step: The distance from a value to the next one, or None.
-    """
+    """The type of a column with ranges."""
 
     arrow: pa.DataType
-    read: Callable[[Any], Any]
-    step: Any = None
+    read: Callable[[Any], Any]  # from JSON, as Iceberg writes it
+    step: Any = None  # the distance from a value to the next one
 
     def check(self, value: Any) -> None:
         """Raise a ValueError or an ArithmeticError if the type does not hold a value, or it is not finite."""

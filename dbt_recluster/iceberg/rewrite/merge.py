@@ -57,18 +57,12 @@ class BlockLimits:
 
 @dataclass(frozen=True)
 class _GroupPlan:
-    """How to merge one group.
+    """How to merge one group."""
 
-    Attributes:
-        number: Position among the groups of the round.
-        cuts: Where its new blocks begin, or their boxes.
-        ranges: What each new block reads, by number; None to shuffle the group.
-    """
-
-    number: int
+    number: int  # position among the groups of the round
     group: FileGroup
     cuts: Cuts
-    ranges: dict[int, ScanPartition] | None
+    ranges: dict[int, ScanPartition] | None  # that each new block reads, by number; None to shuffle the group
 
     @property
     def job(self) -> tuple[int, bool]:
@@ -78,26 +72,18 @@ class _GroupPlan:
 
 @dataclass(frozen=True)
 class Merger:
-    """Merges file groups of one table.
-
-    Attributes:
-        progress: Callback for the progress of the merge, or None.
-        target: The table as the commit will leave it, whose properties new files follow; None for ``table``.
-        curve: The curve that the key ends in, or None.
-
-    Raises:
-        ValueError: The key ends in a curve and none is given, or the other way round.
-    """
+    """Merges file groups of one table."""
 
     table: IcebergTable
     key: ClusterKey
     limits: BlockLimits
     progress: MergeProgress | None = None
+    # The table as the commit will leave it, whose properties new files follow; None for ``table``.
     target: IcebergTable | None = None
     curve: Curve | None = None
 
     def __post_init__(self) -> None:
-        """Check the curve."""
+        """Raise a ValueError if the key ends in a curve and none is given, or the other way round."""
         if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
             raise ValueError(
                 f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve"

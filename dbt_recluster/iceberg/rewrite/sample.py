@@ -45,26 +45,18 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A systematic sample of a file group: one row of each stride, sorted by the key.
+    """A systematic sample of a file group: one row of each stride, sorted by the key."""
 
-    Attributes:
-        values: The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
-        counts: How often each key was sampled.
-        rows: Rows of the group, without deleted ones.
-        stride: Rows that one sampled row represents.
-        is_sorted: For each file of the group, whether the sample is in the order of the key.
-        has_bounds: Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of
-            text that is not UTF-8 are not in Spark's order, which is by byte.
-        points: The keys as ranks, if the key is a curve.
-    """
-
+    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
     values: list[pa.Array]
-    counts: IntArray
-    rows: float
-    stride: int
-    is_sorted: tuple[bool, ...]
+    counts: IntArray  # how often each key was sampled
+    rows: float  # of the group, without deleted ones
+    stride: int  # rows that one sampled row represents
+    is_sorted: tuple[bool, ...]  # for each file of the group
+    # Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of text that is
+    # not UTF-8 are not in Spark's order, which is by byte.
     has_bounds: bool
-    points: Points | None
+    points: Points | None  # the keys as ranks, if the key is a curve
 
     def block_starts(self, limit: float) -> list[BlockStart]:
         """Choose where blocks of at most ``limit`` rows begin, with room for the error of the sample."""

@@ -37,17 +37,11 @@ REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Staged files.
+    """Staged files."""
 
-    Attributes:
-        set_id: The id of the rewrite.
-        frame: Their rows; Spark partition i reads scan partition i.
-        schema: The Java schema of the rows.
-    """
-
-    set_id: str
-    frame: DataFrame
-    schema: Any
+    set_id: str  # of the rewrite
+    frame: DataFrame  # of which Spark partition i reads scan partition i
+    schema: Any  # of the rows, in Java
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
         """Write rows without a snapshot; ``table`` may have uncommitted changes.
