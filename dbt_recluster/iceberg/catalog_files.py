@@ -148,7 +148,5 @@ def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _name_hashes(paths: DataFrame) -> IntArray:
     # A million hashes take 8 MB. If two names have the same hash, an orphan stays.
-    hashes: IntArray = collect_arrow(paths.selectExpr("xxhash64(substring_index(path, '/', -1))"))[
-        0
-    ].to_numpy()
-    return hashes
+    hashes = collect_arrow(paths.selectExpr("xxhash64(substring_index(path, '/', -1))"))
+    return np.asarray(hashes[0].to_numpy(), np.int64)

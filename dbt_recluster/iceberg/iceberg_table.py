@@ -20,15 +20,7 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
-from dbt_recluster.iceberg.session.jvm import (
-    JavaNames,
-    activate,
-    collect_arrow,
-    java_items,
-    java_list,
-    java_map,
-    jvm,
-)
+from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.snapshots import (
     GREATEST_LONG,
@@ -112,10 +104,9 @@ class IcebergTable:
         return str(self.iceberg.SchemaParser.toJson(self.java.schema()))
 
     @property
-    def iceberg(self) -> JavaNames:
+    def iceberg(self) -> Any:
         """The Java package ``org.apache.iceberg``."""
-        package: JavaNames = jvm(self.spark).org.apache.iceberg
-        return package
+        return jvm(self.spark).org.apache.iceberg
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the lock of the table's commits (see :func:`table_lock`)."""

