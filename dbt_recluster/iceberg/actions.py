@@ -39,8 +39,7 @@ class IcebergActions:
     ) -> tuple[int, int, list[str], IcebergTable]:
         """Plan :meth:`expire`; None stands for the table's own settings.
 
-        Returns:
-            How many snapshots it removes and keeps, the tags and branches that it removes, and the table afterwards.
+        Return how many snapshots it removes and keeps, the tags and branches that it removes, and the table afterwards.
         """
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)

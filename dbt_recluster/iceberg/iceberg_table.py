@@ -209,8 +209,7 @@ class IcebergTable:
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
 
-        Raises:
-            UnsupportedTableError: Spark has no type for a column, such as Iceberg's ``time``.
+        If Spark has no type for a column, such as Iceberg's ``time``, that is an UnsupportedTableError.
         """
         from pyspark.sql.types import StructType
 
@@ -262,9 +261,8 @@ class IcebergTable:
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
-        Returns:
-            The column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts as
-            :func:`decoded_text` returns them.
+        It has the column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts
+        :func:`decoded_text`.
         """
         from pyspark.sql import functions as F
 

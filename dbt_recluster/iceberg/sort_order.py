@@ -222,10 +222,8 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
     """Remove everything that dbt-recluster keeps in a table, in one commit, or with ``dry_run`` only return it.
 
-    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order.
-
-    Returns:
-        The sort order to clear, or None if no model has set one, and the properties to remove.
+    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order. Return the
+    sort order to clear, or None if no model has set one, and the properties to remove.
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None

@@ -80,10 +80,7 @@ def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place
     """Return columns as SQL, of which the last is ``place``: the place of each row on the curve of a key, bigint.
 
     ``types`` are Spark's of the columns on the curve, by their names in the key. No column begins with the name
-    ``place``.
-
-    Raises:
-        ValueError: The boundaries of the curve are of another type than a column.
+    ``place``. Boundaries of another type than their column are a ValueError.
     """
     fields = key.on_curve
     searched = [

@@ -92,9 +92,6 @@ class Merger:
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
 
-        Returns:
-            The rewritten groups, in the order of ``groups``.
-
         Raises:
             MergeFailedError: The new files do not hold the rows of the old ones.
             OrphanFilesError: The merge failed, and some of the new files could not be deleted.

@@ -46,11 +46,8 @@ class StagedFiles:
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
         """Write rows without a snapshot; ``table`` may have uncommitted changes.
 
-        Returns:
-            The new Java data files, in the order of the partitions that wrote them.
-
-        Raises:
-            ConcurrentChangeError: The columns changed between the plan and the read.
+        Return the new Java data files, in the order of the partitions that wrote them. If the columns changed between
+        the plan and the read, that is a ConcurrentChangeError.
         """
         # Spark matches columns by name. After two columns swap names, each would get the values of the other.
         if not self.schema.asStruct().equals(table.java.schema().asStruct()):

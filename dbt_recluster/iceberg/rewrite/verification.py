@@ -20,8 +20,7 @@ def assign_files(
 ) -> list[RewrittenGroup]:
     """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
 
-    Raises:
-        MergeFailedError: No file ends where the rows of a group do.
+    If no file ends where the rows of a group do, that is a MergeFailedError.
     """
     rewritten = []
     remaining = iter(files)
@@ -79,11 +78,8 @@ def verify_committed(
     """Compare the counts of snapshots once more after their commit.
 
     If another commit comes after :func:`verify_counts`, Iceberg silently applies the changes again, to its snapshot.
-
-    Args:
-        table: The table, for the error.
-        committed: The table in a state that has these snapshots; expired ones are skipped.
-        added: The groups that each snapshot replaces, by its id.
+    ``added`` has the groups that each snapshot replaces, by its id; ``committed`` is the table in a state that has
+    these snapshots, of which expired ones are skipped.
 
     Raises:
         CommitMismatchError: They differ. No file is deleted, so the parent snapshot still has all rows.

@@ -38,11 +38,8 @@ def require_pyspark() -> None:
 def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded, and unless ``any_catalog`` that a catalog answers.
 
-    None is the default catalog.
-
-    Raises:
-        SparkEnvironmentError: Something is missing, and the message names the settings that provide it; or this
-            version of Spark is not supported.
+    None is the default catalog. What is missing, or an unsupported version of Spark, is a SparkEnvironmentError, which
+    names the settings that provide it.
     """
     check_version(spark)
     problems = [_classes(spark), None if any_catalog else _catalog(spark, catalog)]

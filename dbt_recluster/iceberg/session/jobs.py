@@ -103,13 +103,10 @@ class RoundJobs:
 
     @contextmanager
     def write(self, step: str, tag: str, set_of: Sequence[int], stages: int) -> Iterator[None]:
-        """Name and tag the jobs of a block of code, and report progress while they run.
+        """Name the jobs of a block of code by their step, tag them, and report progress while they run.
 
-        Args:
-            step: What the jobs do, for Spark's UI.
-            tag: The tag of the jobs.
-            set_of: The block set of each task of the last stage, in order.
-            stages: Number of stages of the jobs, each of which counts as the same share of the work.
+        ``set_of`` has the block set of each task of the last stage, in order. Each of the ``stages`` counts as the same
+        share of the work.
         """
         tasks = Counter(set_of)
         sets, last_tasks = list(tasks), list(accumulate(tasks.values()))
