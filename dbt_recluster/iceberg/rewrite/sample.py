@@ -182,7 +182,7 @@ def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[
         for partition, count in rows.collect():
             counts[partitions[partition].group] += count
     counted = iter(counts)
-    return [replace(g, counted_rows=next(counted)) if g.live_rows is None else g for g in groups]
+    return [replace(g, live_rows=next(counted)) if g.live_rows is None else g for g in groups]
 
 
 def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
