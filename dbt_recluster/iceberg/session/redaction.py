@@ -120,7 +120,7 @@ def redact(text: str) -> str:
 
 def java_pattern() -> str:
     """Return a regular expression of Java for all known secrets, of letters, digits, ``|`` and backslashes only."""
-    codes = (secret.encode("utf-16-be").hex() for secret in _longest_first(_hidden))
+    codes = (secret.encode("utf-16-be").hex() for secret in sorted(_hidden, key=len, reverse=True))
     return "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
 
 
@@ -129,11 +129,7 @@ def _without_secret(match: re.Match[str]) -> str:
     return match.string[match.start() : first] + HIDDEN + match.string[last : match.end()]
 
 
-def _longest_first(secrets: Iterable[str]) -> list[str]:
-    """Sort secrets so that one that contains another is hidden as a whole."""
-    return sorted(secrets, key=lambda secret: (-len(secret), secret))
-
-
 @lru_cache(maxsize=1)
 def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, _longest_first(secrets))))
+    # Longest first, so that a secret that contains another is hidden as a whole.
+    return re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
