@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
+from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
 from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
@@ -164,7 +165,7 @@ class IcebergActions:
 
     def _execute(self, action: Any) -> Any:
         """Run an action that commits, under the lock of the table's commits."""
-        with self.table.lock():
+        with table_lock(self.table.lock_name):
             return action.execute()
 
     def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:

@@ -18,6 +18,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -25,6 +26,7 @@ from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.sort_order import TableChange
 
@@ -117,7 +119,7 @@ class RoundCommit:
         retries = self.table.number_property("commit.retry.num-retries", 4, least=0)
         while True:
             try:
-                with self.table.lock():
+                with table_lock(self.table.lock_name):
                     return self._send()
             except _ConflictError as conflict:
                 # The next attempt must be validated from the snapshot that is compared with here, or a delete in
@@ -184,7 +186,7 @@ class RoundCommit:
             )
             transaction.set_properties(self.record.properties(list(added), transaction.table))
         except BaseException:
-            transaction.clean_up()
+            SparkModule.of(self.table.spark).clean_up(transaction.java)
             raise
         return transaction, added
 

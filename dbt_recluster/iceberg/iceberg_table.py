@@ -21,7 +21,6 @@ from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
-from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.snapshots import (
     GREATEST_LONG,
     MAIN,
@@ -108,9 +107,10 @@ class IcebergTable:
         """The Java package ``org.apache.iceberg``."""
         return jvm(self.spark).org.apache.iceberg
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Hold the lock of the table's commits (see :func:`table_lock`)."""
-        return table_lock(canonical_name(self.identifier))
+    @property
+    def lock_name(self) -> str:
+        """The name of the table's lock (see :func:`table_lock`)."""
+        return canonical_name(self.identifier)
 
     @property
     def uuid(self) -> str:
@@ -308,7 +308,7 @@ class Transaction:
     def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
         """Begin a transaction, and commit the changes that the block adds to it."""
         failure = raise_as(CommitFailedError, f"{table.name} could not be changed", explain=table.explain)
-        with failure, table.lock():
+        with failure, table_lock(table.lock_name):
             table.refresh()
             transaction = cls.begin(table)
             yield transaction
@@ -331,10 +331,6 @@ class Transaction:
                 update.set(name, value)
         update.commit()
         self.table._properties = None
-
-    def clean_up(self) -> None:
-        """Delete the manifests of a transaction that is not committed."""
-        SparkModule.of(self.table.spark).clean_up(self.java)
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
