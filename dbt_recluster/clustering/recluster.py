@@ -27,8 +27,7 @@ from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.rewrite.writing import check_location
-from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.iceberg.session.jobs import job_description
+from dbt_recluster.iceberg.session.jobs import job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import Plan, Policy
 

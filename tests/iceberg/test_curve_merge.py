@@ -18,9 +18,8 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
-from dbt_recluster.iceberg.rewrite.literals import keys_sql
+from dbt_recluster.iceberg.rewrite.literals import box_columns, keys_sql, place_query
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import SHARE, SHARES, Points, cut_into_boxes

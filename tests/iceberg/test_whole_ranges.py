@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.keyed_rows import key_columns
-from dbt_recluster.iceberg.rewrite.literals import keys_sql, printed
+from dbt_recluster.iceberg.rewrite.literals import keys_sql, place_query, printed
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns

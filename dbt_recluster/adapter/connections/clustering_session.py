@@ -12,7 +12,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.iceberg.session.environment import check_environment, require_pyspark
-from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.jobs import Interruptible
 from dbt_recluster.key.columns import Columns
 
 if TYPE_CHECKING:
