@@ -25,7 +25,7 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import base_type, quote_path
-from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.curve import Curve, FloatArray
 from dbt_recluster.key.transforms import TEXTS
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
@@ -39,8 +39,6 @@ _DEVIATIONS = 3.5
 _NOT_UTF_8 = "recluster_not_utf_8"
 _PLACE = "place_on_curve"
 _GROUP = "group_number"
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
