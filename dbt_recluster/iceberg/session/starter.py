@@ -158,9 +158,9 @@ def _start_jvm(
 def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.config(map=dict(settings))
+    if hive:
+        builder = builder.enableHiveSupport()
     # In the main thread pyspark would install a handler of Ctrl-C that calls Java in the middle of another call.
     started: Future[SparkSession] = Future()
 
