@@ -45,7 +45,7 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
-from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.jobs import Interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from dbt_recluster.iceberg.predicates import (
     both_alternatives,
     ranges_as_json,
 )
-from dbt_recluster.iceberg.value_types import ValueType
+from dbt_recluster.iceberg.rewrite.literals import ValueType
 from dbt_recluster.names import name_parts
 
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)

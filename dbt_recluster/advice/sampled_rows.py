@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
 from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
-from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
+from dbt_recluster.iceberg.rewrite.literals import ValueType, value_types
+from dbt_recluster.iceberg.rewrite.sample import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
-from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve

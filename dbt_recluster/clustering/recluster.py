@@ -27,8 +27,7 @@ from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.rewrite.writing import check_location
-from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.iceberg.session.jobs import job_description
+from dbt_recluster.iceberg.session.jobs import job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.planner import Plan, Policy
 from dbt_recluster.text import count_noun

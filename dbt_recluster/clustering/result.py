@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from dbt_recluster.iceberg.session.interruption import current_interruptible
+from dbt_recluster.iceberg.session.jobs import current_interruptible
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100

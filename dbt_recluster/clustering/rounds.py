@@ -154,7 +154,7 @@ def merge_round(
     left = _figures_left(table, planned) if leaves_nothing else {}
     limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
     groups: list[FileGroup] = []
-    schema_id = iceberg.schema_id
+    schema = iceberg.schema_json
     try:
         groups = _file_groups(table, planned)
         target = change.pending(iceberg)
@@ -162,7 +162,7 @@ def merge_round(
             planned.snapshot_id, groups
         )
     except Exception as e:
-        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema_id, e)
+        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema, e)
         if isinstance(e, ReclusterError):
             raise
         raise MergeFailedError(
@@ -176,13 +176,14 @@ def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) 
     # All branches share the sort order and the properties.
     change = change if table.branch is None else TableChange()
     planned = merged.planned
-    done = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change).run()
+    commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
+    commit.run()
     return Round(
-        **_figures(done.groups),
+        **_figures(commit.remaining),
         seconds=time.monotonic() - merged.started,
-        snapshot_ids=done.snapshot_ids,
-        conflicts=done.conflicts,
-        orphans=done.orphans,
+        snapshot_ids=tuple(commit.sent),
+        conflicts=commit.conflicts,
+        orphans=tuple(commit.orphans),
     )
 
 
@@ -267,7 +268,7 @@ def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup
 
 
 def _raise_if_changed(
-    table: IcebergTable, snapshot_id: int, groups: Sequence[FileGroup], schema_id: int, error: Exception
+    table: IcebergTable, snapshot_id: int, groups: Sequence[FileGroup], schema: str, error: Exception
 ) -> None:
     """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
 
@@ -278,7 +279,7 @@ def _raise_if_changed(
     tasks = {file.path: file.task for group in groups for file in group.files}
     try:
         table.refresh()
-        evolved = table.schema_id != schema_id
+        evolved = table.schema_json != schema
         current = table.snapshot_id
         changed = bool(changed_tasks(table, current, tasks)) if groups else current != snapshot_id
     except Exception:

@@ -16,8 +16,8 @@ from dbt_recluster.exceptions import MaintenanceError, OptionError
 from dbt_recluster.iceberg.actions import IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.session.java_errors import raise_as
+from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 
 # Iceberg's default: a writer's files belong to no snapshot until it commits.
 _ORPHAN_AGE = timedelta(days=3)

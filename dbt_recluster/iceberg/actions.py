@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,58 +25,56 @@ _RETENTION = {
 }
 
 
+@dataclass(frozen=True)
 class IcebergActions:
     """Iceberg's actions on a table, as of its last refresh."""
 
-    def __init__(self, table: IcebergTable) -> None:
-        self._table = table
+    table: IcebergTable
 
     @property
     def _actions(self) -> Any:
-        table = self._table
-        return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
+        return self.table.iceberg.spark.actions.SparkActions.get(self.table.spark._jsparkSession)
 
     def expirable(
         self, older_than: datetime | None, retain_last: int | None
     ) -> tuple[int, int, list[str], IcebergTable]:
         """Plan :meth:`expire`; None stands for the table's own settings.
 
-        Returns:
-            How many snapshots it removes and keeps, the tags and branches that it removes, and the table afterwards.
+        Return how many snapshots it removes and keeps, the tags and branches that it removes, and the table afterwards.
         """
         for name, limits in _RETENTION.items():
-            self._table.number_property(name, *limits)
+            self.table.number_property(name, *limits)
         # An expiry in a transaction that is never committed.
-        transaction = Transaction.begin(self._table)
+        transaction = Transaction.begin(self.table)
         expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
         self._configured(expiry, older_than, retain_last).commit()
-        before, after = (table.java.operations().current() for table in (self._table, transaction.table))
+        before, after = (table.java.operations().current() for table in (self.table, transaction.table))
         names, kept = (set(map(str, java_items(each.refs().keySet()))) for each in (before, after))
         count = int(after.snapshots().size())
         return int(before.snapshots().size()) - count, count, sorted(names - kept), transaction.table
 
     def files_only_in(self, rest: IcebergTable) -> tuple[int, int]:
         """Count the data and delete files of this table that ``rest`` does not have; return also their bytes."""
-        (count, size), (kept, kept_size) = map(_all_files, (self._table, rest))
+        (count, size), (kept, kept_size) = map(_all_files, (self.table, rest))
         return count - kept, size - kept_size
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
         """Expire snapshots and delete their files; return how many data and delete files."""
-        action = self._actions.expireSnapshots(self._table.java)
+        action = self._actions.expireSnapshots(self.table.java)
         deleted = self._execute(self._configured(action, older_than, retain_last))
         files = deleted.deletedDataFilesCount() + deleted.deletedPositionDeleteFilesCount()
         return int(files + deleted.deletedEqualityDeleteFilesCount())
 
     def orphan_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
         """List files under ``directories`` that no snapshot references, last modified before ``older_than``."""
-        spark, files = self._table.spark, set[str]()
-        io = self._table.java.io()
+        spark, files = self.table.spark, set[str]()
+        io = self.table.java.io()
         # The table's FileIO may reach what Hadoop does not, such as s3:// without hadoop-aws.
         by_io = bool(java_class(spark, "org.apache.iceberg.io.SupportsPrefixOperations").isInstance(io))
         # The caller checks the files against other tables before any is deleted.
         keep = JavaFunctions(spark).no_consumer()
         for directory in directories:
-            action = self._actions.deleteOrphanFiles(self._table.java).location(directory).deleteWith(keep)
+            action = self._actions.deleteOrphanFiles(self.table.java).location(directory).deleteWith(keep)
             action = action.usePrefixListing(by_io).olderThan(_millis(older_than))
             try:
                 found = action.execute().orphanFileLocations()
@@ -89,19 +88,19 @@ class IcebergActions:
 
     def delete_files(self, files: Sequence[str]) -> None:
         """Delete files; one that cannot be deleted stays."""
-        table = self._table
+        table = self.table
         table.iceberg.CatalogUtil.deleteFiles(table.java.io(), java_list(table.spark, files), "orphan", True)
 
     def rewrite_manifests(self) -> tuple[int, int]:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
-        result = self._execute(self._actions.rewriteManifests(self._table.java))
+        result = self._execute(self._actions.rewriteManifests(self.table.java))
         manifests = (result.rewrittenManifests(), result.addedManifests())
-        rewritten, added = (int(java_list(self._table.spark, each).size()) for each in manifests)
+        rewritten, added = (int(java_list(self.table.spark, each).size()) for each in manifests)
         return rewritten, added
 
     def rewrite_position_deletes(self) -> tuple[int, int]:
         """Compact small position delete files; return how many were replaced and by how many."""
-        result = self._execute(self._actions.rewritePositionDeletes(self._table.java))
+        result = self._execute(self._actions.rewritePositionDeletes(self.table.java))
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
     def manifests(self) -> tuple[int, int]:
@@ -109,7 +108,7 @@ class IcebergActions:
 
         Iceberg rewrites the manifests of the current partition spec only, those of data and of deletes apart.
         """
-        table = self._table
+        table = self.table
         snapshot = table.java.currentSnapshot()
         if snapshot is None:
             return 0, 0
@@ -131,7 +130,7 @@ class IcebergActions:
         Those of a block are compacted into one with ``write.delete.granularity`` ``file``, Iceberg's default. Deletion
         vectors are one for each block already.
         """
-        table = self._table
+        table = self.table
         if table.snapshot_id is None or not table.may_have_deletes(table.snapshot_id):
             return 0
         files = position_deletes(table, table.snapshot_id)
@@ -149,7 +148,7 @@ class IcebergActions:
 
         Its uuid is not ``listed``, or it is a newer one of this table, which another catalog may have too.
         """
-        table = self._table
+        table = self.table
         io, parser = table.java.io(), table.iceberg.TableMetadataParser
         newest = int(table.java.operations().current().lastUpdatedMillis())
         for file in files:
@@ -166,7 +165,7 @@ class IcebergActions:
 
     def _execute(self, action: Any) -> Any:
         """Run an action that commits, under the lock of the table's commits."""
-        with table_lock(self._table.lock_name):
+        with table_lock(self.table.lock_name):
             return action.execute()
 
     def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:

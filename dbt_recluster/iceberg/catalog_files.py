@@ -65,17 +65,12 @@ def _plain_path(directory: str) -> str:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog.
-
-    Attributes:
-        directories: The directories that it writes to today.
-        files: Hashes of the names of all files of all its snapshots, metadata included: int64 (n,).
-    """
+    """A table of the catalog."""
 
     parts: Parts
     uuid: str
-    directories: Sequence[str]
-    files: IntArray
+    directories: Sequence[str]  # that it writes to today
+    files: IntArray  # hashes of the names of all files of all snapshots, metadata included: int64 (n,)
 
 
 class CatalogFiles:
@@ -153,7 +148,5 @@ def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _name_hashes(paths: DataFrame) -> IntArray:
     # A million hashes take 8 MB. If two names have the same hash, an orphan stays.
-    hashes: IntArray = collect_arrow(paths.selectExpr("xxhash64(substring_index(path, '/', -1))"))[
-        0
-    ].to_numpy()
-    return hashes
+    hashes = collect_arrow(paths.selectExpr("xxhash64(substring_index(path, '/', -1))"))
+    return np.asarray(hashes[0].to_numpy(), np.int64)

@@ -52,11 +52,9 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
 
 
 def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
-    """Return the identifiers of the Iceberg tables of a namespace, without those of nested ones.
+    """Return the identifiers of the Iceberg tables of ``catalog.namespace``, or of one of the current catalog.
 
-    Args:
-        spark: A session with Iceberg's extensions.
-        name: ``catalog.namespace``, or a namespace of the current catalog.
+    Those of nested namespaces are left out.
 
     Raises:
         OptionError: The name is malformed.
@@ -89,7 +87,13 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
     except CatalogError:
         raise
     except Exception as e:
-        raise NotAnIcebergTableError(_load_error(spark, given, short_message(e).rstrip("."))) from e
+        *base, last = given
+        message = short_message(e).rstrip(".")
+        if base and _TIME_TRAVEL.fullmatch(last):
+            message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
+        if len(base) > 1 and not has_catalog(spark, base[0]):
+            message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
+        raise NotAnIcebergTableError(f"{join_parts(given)} cannot be loaded: {message}") from e
     _check_is_main_branch(spark, given, loaded)
     parts = (*resolved.identifier().namespace(), resolved.identifier().name())
     if any("/" in part for part in parts):
@@ -117,15 +121,6 @@ def has_catalog(spark: SparkSession, name: str) -> bool:
     """Whether Spark has a catalog of this name; a CatalogError if it does not start."""
     with raise_as(CatalogError, f"catalog {name} does not start"):
         return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
-
-
-def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
-    *base, last = parts
-    if base and _TIME_TRAVEL.fullmatch(last):
-        message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
-    if len(base) > 1 and not has_catalog(spark, base[0]):
-        message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
-    return f"{join_parts(parts)} cannot be loaded: {message}"
 
 
 def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:

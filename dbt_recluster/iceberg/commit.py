@@ -24,6 +24,7 @@ from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -53,23 +54,6 @@ class RoundRecord:
         return {}
 
 
-@dataclass(frozen=True)
-class CommittedRound:
-    """The committed part of a round.
-
-    Attributes:
-        groups: The replaced groups. Excludes groups that conflicted with other writers.
-        snapshot_ids: The ids of the new snapshots.
-        conflicts: How often another writer's commit forced a new attempt.
-        orphans: New files of excluded groups that could not be deleted.
-    """
-
-    groups: tuple[RewrittenGroup, ...]
-    snapshot_ids: tuple[int, ...]
-    conflicts: int
-    orphans: tuple[str, ...] = ()
-
-
 def back_off(attempt: int) -> None:
     """Wait a random time that grows with the attempts, so that two writers do not collide again."""
     time.sleep(random.uniform(0, min(5.0, 0.1 * 2**attempt)))
@@ -85,34 +69,27 @@ class RoundCommit:
 
     Groups whose files another writer has removed, or deleted rows from, are excluded and their new files deleted.
     Insisting on them would make one of the two writers start again forever.
-
-    Attributes:
-        snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
-        groups: What the round has written.
-        record: What to record with the commit.
-        change: What else to change of the table with the commit.
     """
 
     table: IcebergTable
-    snapshot_id: int
+    snapshot_id: int  # that the groups were planned from; later commits of others are checked against it
     groups: Sequence[RewrittenGroup]
     level_changes: LevelChanges
     record: RoundRecord = field(default_factory=RoundRecord)
-    change: TableChange = field(default_factory=TableChange)
-    _orphans: list[str] = field(default_factory=list, init=False)
-    _conflicts: int = field(default=0, init=False)
-    # Groups by the id of their snapshot, once the catalog may have it.
-    _sent: Mapping[int, Sequence[RewrittenGroup]] = field(default_factory=dict, init=False)
+    change: TableChange = field(default_factory=TableChange)  # of the table, besides its blocks
+    # The groups to replace, without those that conflicted with other writers; and by the ids of their snapshots, once
+    # the catalog may have these.
+    remaining: Sequence[RewrittenGroup] = field(init=False)
+    sent: Mapping[int, Sequence[RewrittenGroup]] = field(default_factory=dict, init=False)
+    conflicts: int = field(default=0, init=False)  # attempts that another writer's commit has undone
+    orphans: list[str] = field(default_factory=list, init=False)  # of excluded groups, not deleted
 
     def __post_init__(self) -> None:
         """Begin with all groups."""
-        self._remaining = list(self.groups)
+        self.remaining = self.groups
 
-    def run(self) -> CommittedRound:
-        """Commit.
-
-        Returns:
-            At least one committed group.
+    def run(self) -> None:
+        """Commit at least one group.
 
         Raises:
             ConcurrentChangeError: Other writers changed files of every group, or were faster too often. The new files
@@ -128,17 +105,14 @@ class RoundCommit:
         except ConcurrentChangeError:
             raise
         except BaseException as e:
-            if not self._sent:
-                discard_files(self.table, _paths(self._remaining), e)
+            if not self.sent:
+                discard_files(self.table, _paths(self.remaining), e)
             if isinstance(e, Exception):
-                raise (self._unknown(e) if self._sent else self._failed(e)) from e
-            if self._sent:  # Ctrl-C stays Ctrl-C
+                raise (self._unknown(e) if self.sent else self._failed(e)) from e
+            if self.sent:  # Ctrl-C stays Ctrl-C
                 logger.warning("%s", self._unknown(e))
             raise
-        verify_committed(self.table, committed, self._sent)
-        return CommittedRound(
-            tuple(self._remaining), tuple(self._sent), self._conflicts, tuple(self._orphans)
-        )
+        verify_committed(self.table, committed, self.sent)
 
     def _attempt(self) -> IcebergTable:
         """Make attempts until one succeeds; return the table in a state that has the snapshots."""
@@ -154,20 +128,20 @@ class RoundCommit:
                 current = self.table.snapshot_id
                 if self._is_committed(conflict, current):
                     return self.table
-                self._sent = {}
-                self._conflicts += 1
+                self.sent = {}
+                self.conflicts += 1
                 if conflict.is_of_blocks:
                     self._exclude_changed(current)
-                if not self._remaining or self._conflicts == MAX_ATTEMPTS * (1 + retries):
+                if not self.remaining or self.conflicts == MAX_ATTEMPTS * (1 + retries):
                     self._give_up(conflict.cause)
-                back_off(self._conflicts)
+                back_off(self.conflicts)
 
     def _give_up(self, cause: BaseException) -> NoReturn:
-        self._orphans += delete_files(self.table, _paths(self._remaining))
+        self.orphans += delete_files(self.table, _paths(self.remaining))
         raise ConcurrentChangeError(
             f"Another writer changed blocks of {self.table.name} while they were merged: "
             f"{short_message(cause)}",
-            orphans=self._orphans,
+            orphans=self.orphans,
         ) from cause
 
     def _send(self) -> IcebergTable:
@@ -180,7 +154,7 @@ class RoundCommit:
             if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
                 raise _ConflictError(e, is_of_blocks=True) from e
             raise
-        self._sent = added
+        self.sent = added
         try:
             self.table.commit(transaction.java)
         except Exception as e:
@@ -190,7 +164,7 @@ class RoundCommit:
             if is_of_blocks or is_caused_by(e, f"{_EXCEPTIONS}CommitFailedException"):
                 raise _ConflictError(e, transaction.base, is_of_blocks=is_of_blocks) from e
             if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
-                self._sent = {}
+                self.sent = {}
             raise
         # If Iceberg has applied the changes again, these are the ones that it sent last.
         return transaction.table
@@ -205,22 +179,22 @@ class RoundCommit:
             self.change.add_to(transaction)
             added = self._rewrite(transaction)
             _carry_statistics(transaction)
-            all_replaced = len(self._remaining) == len(self.groups)
+            all_replaced = len(self.remaining) == len(self.groups)
             levels = {snapshot_id: run[0].source.level for snapshot_id, run in added.items()}
             transaction.set_properties(
                 self.level_changes.properties(transaction.table, levels, all_replaced=all_replaced)
             )
             transaction.set_properties(self.record.properties(list(added), transaction.table))
         except BaseException:
-            transaction.clean_up()
+            SparkModule.of(self.table.spark).clean_up(transaction.java)
             raise
         return transaction, added
 
     def _rewrite(self, transaction: Transaction) -> dict[int, list[RewrittenGroup]]:
         """Replace the files of each run; return the runs by the ids of their snapshots."""
-        summary = self.record.summary(self._remaining)
+        summary = self.record.summary(self.remaining)
         added = {}
-        by_run = sorted(self._remaining, key=lambda group: group.source.run)
+        by_run = sorted(self.remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
             run, before = list(members), transaction.table.current_snapshot()
             rewrite = transaction.java.newRewrite().validateFromSnapshot(self.snapshot_id)
@@ -259,24 +233,21 @@ class RoundCommit:
         A catalog whose first answer was lost may report the retry as a conflict with the first commit. The files of an
         existing snapshot must never be deleted, even if another writer has replaced them since.
         """
-        if current is None or conflict.base is None or not self._sent:
+        if current is None or conflict.base is None or not self.sent:
             return False
-        if any(map(self.table.has_snapshot, self._sent)):
+        if any(map(self.table.has_snapshot, self.sent)):
             return True
         if self.table.is_ancestor(conflict.base, of=current):
             return False  # the later snapshots are all there, and not ours
-        return bool(scan_tasks(self.table, current, _paths(self._remaining)))
+        return bool(scan_tasks(self.table, current, _paths(self.remaining)))
 
     def _exclude_changed(self, current: int | None) -> None:
         """Exclude the groups with a file that was removed, or has other delete files than when it was read."""
-        planned = {file.path: file.task for group in self._remaining for file in group.source.files}
+        planned = {file.path: file.task for group in self.remaining for file in group.source.files}
         changed = changed_tasks(self.table, current, planned)
-        kept, excluded = list[RewrittenGroup](), list[RewrittenGroup]()
-        for group in self._remaining:
-            is_changed = any(file.path in changed for file in group.source.files)
-            (excluded if is_changed else kept).append(group)
-        self._orphans += delete_files(self.table, _paths(excluded))
-        self._remaining = kept
+        excluded = [g for g in self.remaining if any(file.path in changed for file in g.source.files)]
+        self.orphans += delete_files(self.table, _paths(excluded))
+        self.remaining = [group for group in self.remaining if group not in excluded]
         if current is not None:
             self.snapshot_id = current
 
@@ -289,12 +260,12 @@ class RoundCommit:
     def _unknown(self, error: BaseException) -> CommitStateUnknownError | CommitMismatchError:
         try:
             self.table.refresh()
-            verify_committed(self.table, self.table, self._sent)
+            verify_committed(self.table, self.table, self.sent)
         except CommitMismatchError as mismatch:
             return mismatch
         except Exception:
             logger.debug("%s cannot be read after a commit", self.table.name, exc_info=True)
-        files = _paths(self._remaining)
+        files = _paths(self.remaining)
         return CommitStateUnknownError(
             f"Whether the recluster of {self.table.name} was committed is unknown: {short_message(error)}. The table "
             f"is as before or as after. If it is as before, {orphan_note(self.table.name, files, kept=True)}.",
@@ -321,18 +292,13 @@ def _carry_statistics(transaction: Transaction) -> None:
 
 
 class _ConflictError(Exception):
-    """Another writer committed first. No file has been deleted yet.
-
-    Attributes:
-        base: The snapshot that the attempt was based on; None if it was not sent to the catalog.
-        is_of_blocks: Whether the other writer may have changed blocks of the groups.
-    """
+    """Another writer committed first. No file has been deleted yet."""
 
     def __init__(self, cause: BaseException, base: int | None = None, *, is_of_blocks: bool):
         super().__init__(str(cause))
         self.cause = cause
-        self.base = base
-        self.is_of_blocks = is_of_blocks
+        self.base = base  # the snapshot of the attempt; None if it was not sent to the catalog
+        self.is_of_blocks = is_of_blocks  # whether blocks of the groups may have changed
 
 
 def _loaded_at(table: IcebergTable, snapshot: Snapshot | None) -> int | None:

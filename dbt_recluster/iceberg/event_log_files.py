@@ -21,19 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class EventLogFiles:
-    """The event logs of a directory, or one log.
-
-    Raises:
-        EventLogError: There is no such directory or log.
-
-    Attributes:
-        count: Number of logs read so far.
-        faults: A line for each log, or part of one, that could not be read completely.
-    """
+    """The event logs of a directory, or one log; an EventLogError if there is none."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        self._spark, self.count = spark, 0
-        self.faults: list[str] = []
+        self._spark = spark
+        self.count = 0  # logs read so far
+        self.faults: list[str] = []  # a line for each log, or part of one, that could not be read completely
         self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
         with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
             path = jvm(spark).org.apache.hadoop.fs.Path(directory)

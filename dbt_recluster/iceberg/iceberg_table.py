@@ -20,16 +20,7 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
-from dbt_recluster.iceberg.session.jvm import (
-    JavaNames,
-    activate,
-    collect_arrow,
-    java_items,
-    java_list,
-    java_map,
-    jvm,
-)
-from dbt_recluster.iceberg.session.spark_module import SparkModule
+from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
 from dbt_recluster.iceberg.snapshots import (
     GREATEST_LONG,
     MAIN,
@@ -59,20 +50,13 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(eq=False, repr=False)
 class IcebergTable:
-    """A table as of its last :meth:`refresh`; loading refreshes it.
-
-    Attributes:
-        spark: The session.
-        name: The identifier as the caller gave it.
-        identifier: The full identifier, each part in backquotes.
-        java: The ``org.apache.iceberg.Table``.
-        branch: The branch that is read and written, None for main. Schema, sort order and properties are shared.
-    """
+    """A table as of its last :meth:`refresh`; loading refreshes it."""
 
     spark: SparkSession
-    name: str
-    identifier: str
-    java: Any
+    name: str  # as the caller gave it
+    identifier: str  # in full, each part in backquotes
+    java: Any  # the org.apache.iceberg.Table
+    # The branch that is read and written, None for main. Schema, sort order and properties are shared.
     branch: str | None = None
     _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
@@ -101,12 +85,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
-        self.forget_properties()
-
-    @property
-    def schema_id(self) -> int:
-        """The id of the current schema, which changes with any column."""
-        return int(self.java.schema().schemaId())
+        self._properties = None
 
     @property
     def spec_id(self) -> int:
@@ -124,10 +103,9 @@ class IcebergTable:
         return str(self.iceberg.SchemaParser.toJson(self.java.schema()))
 
     @property
-    def iceberg(self) -> JavaNames:
+    def iceberg(self) -> Any:
         """The Java package ``org.apache.iceberg``."""
-        package: JavaNames = jvm(self.spark).org.apache.iceberg
-        return package
+        return jvm(self.spark).org.apache.iceberg
 
     @property
     def lock_name(self) -> str:
@@ -205,10 +183,6 @@ class IcebergTable:
             properties = self._properties = java_map(self.spark, self.java.properties())
         return dict(properties)
 
-    def forget_properties(self) -> None:
-        """Read the properties again when they are next asked for."""
-        self._properties = None
-
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
         value = self.properties.get(name)
@@ -230,13 +204,12 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Commit a transaction of a recluster."""
         transaction.commitTransaction()
-        self.forget_properties()
+        self._properties = None
 
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
 
-        Raises:
-            UnsupportedTableError: Spark has no type for a column, such as Iceberg's ``time``.
+        If Spark has no type for a column, such as Iceberg's ``time``, that is an UnsupportedTableError.
         """
         from pyspark.sql.types import StructType
 
@@ -288,9 +261,8 @@ class IcebergTable:
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
-        Returns:
-            The column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts as
-            :func:`decoded_text` returns them.
+        It has the column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts
+        :func:`decoded_text`.
         """
         from pyspark.sql import functions as F
 
@@ -317,23 +289,17 @@ class IcebergTable:
 
 @dataclass(frozen=True)
 class Transaction:
-    """An open transaction.
+    """An open transaction, and the table as it leaves it, whose data cannot be read; files can be written to it."""
 
-    Attributes:
-        java: The ``org.apache.iceberg.Transaction``.
-        table: The table as the transaction leaves it, whose data cannot be read; files can be written to it.
-        base: The snapshot that the transaction began on, or None.
-    """
-
-    java: Any
+    java: Any  # the org.apache.iceberg.Transaction
     table: IcebergTable
-    base: int | None
+    base: int | None  # the snapshot that it began on
 
     @classmethod
     def begin(cls, table: IcebergTable) -> Transaction:
         """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
-        table.forget_properties()
+        table._properties = None
         changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
@@ -364,11 +330,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
-        self.table.forget_properties()
-
-    def clean_up(self) -> None:
-        """Delete the manifests of a transaction that is not committed."""
-        SparkModule.of(self.table.spark).clean_up(self.java)
+        self.table._properties = None
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -21,10 +22,10 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
+from dbt_recluster.iceberg.rewrite.literals import ValueType, as_json, value_types
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
-from dbt_recluster.iceberg.session.spark_module import SparkModule
-from dbt_recluster.iceberg.value_types import ValueType, as_json, value_types
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
 from dbt_recluster.text import shortened
@@ -46,8 +47,6 @@ Interval = tuple[Any, Any]
 # The ranges of the columns that one alternative of a predicate restricts. The predicate holds for the rows in all
 # ranges of at least one alternative; an empty one restricts nothing.
 ColumnRanges = Mapping[str, Interval]
-# The lower and upper ends of a key's items, as in bounds; None is an open end.
-KeyRange = tuple[list[Any], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -180,12 +179,10 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
     scanned = relation.relation().table()
     if not java_class(table.spark, "org.apache.iceberg.spark.source.SparkTable").isInstance(scanned):
         return False
-    if java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table()):
-        return False
-    try:
-        return bool(str(scanned.table().uuid()) == table.uuid)
-    except Py4JJavaError:
-        return False  # early writers gave tables no uuid
+    is_metadata = java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table())
+    with suppress(Py4JJavaError):  # early writers gave tables no uuid
+        return not is_metadata and str(scanned.table().uuid()) == table.uuid
+    return False
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
@@ -200,10 +197,8 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
     """Return the value of an expression in Iceberg's JSON, without recursion: alternatives nest hundreds deep.
 
-    Args:
-        expression: The JSON.
-        value_of: Returns the value of a predicate, or of true or false.
-        both: Returns the value of two expressions, given ``and`` or ``or`` and their values.
+    ``value_of`` returns the value of a predicate, or of true or false; ``both``, given ``and`` or ``or``, that of two
+    expressions by their values.
     """
     waiting: list[Any] = [expression]
     done: list[T] = []
@@ -220,11 +215,7 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
 
 
 class Ranges:
-    """The column ranges of predicates, queries and records on a table.
-
-    Attributes:
-        kinds: The types of the columns that can have ranges.
-    """
+    """The column ranges of predicates, queries and records on a table, and the types of columns that can have any."""
 
     def __init__(self, table: IcebergTable, columns: Columns) -> None:
         self._table, self._columns = table, columns
@@ -245,20 +236,19 @@ class Ranges:
         """Read the output of :func:`ranges_as_json`; columns that were dropped or changed their type have no range."""
         ranges = {}
         for column, interval in value.items():
-            if column not in self.kinds:
-                continue
             try:
                 lower, upper = map(self.kinds[column].read_again, interval)
-            except (ValueError, TypeError, ArithmeticError):
+            except (KeyError, ValueError, TypeError, ArithmeticError):
                 continue
             is_open = lower is None and upper is None
             if not is_open and (lower is None or upper is None or lower <= upper):
                 ranges[column] = (lower, upper)
         return ranges
 
-    def of_key(self, key: ClusterKey, ranges: ColumnRanges) -> KeyRange | None:
+    def of_key(self, key: ClusterKey, ranges: ColumnRanges) -> tuple[list[Any], list[Any]] | None:
         """Return the smallest range of a key with the rows in ``ranges``, or None if they do not restrict it.
 
+        It is the lower and upper ends of the key's items, as in bounds; None is an open end.
         An item bounds the key only if all items before it have a single value; under a curve, each item does.
         """
         intervals: list[list[Any]] = []
@@ -312,7 +302,7 @@ def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRan
         intervals = _intervals(node, kind)
         for end in chain.from_iterable(intervals):
             kind.check(end)
-    except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
+    except (ValueError, ArithmeticError):  # a date beyond Python's
         return [{}]
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else [{}]
 

@@ -66,20 +66,16 @@ def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...
 
 @dataclass(frozen=True)
 class TableChange:
-    """What a recluster changes of a table besides its blocks.
+    """What a recluster changes of a table besides its blocks: the key, and properties.
 
-    Attributes:
-        key: The checked key to set with its properties, except those that are set already; None sets no key.
-        properties: Further properties to set, or to remove if None.
-        replaces: The id of the sort order that the key may replace, or None for any. Another writer has set another
-            order if it differs: a CommitFailedError.
-        field_ids: The field ids of the key's columns when the change was planned, or None for any. The rows are sorted
-            by other columns if they differ: a ConcurrentChangeError.
+    With the key come its properties, except those that are set already.
     """
 
-    key: ClusterKey | None = None
+    key: ClusterKey | None = None  # checked
     properties: Changes = field(default_factory=dict)
+    # The id of the sort order to replace, None for any. If it differs, another writer has set it: a CommitFailedError.
     replaces: int | None = None
+    # Of the key's columns as planned, None for any. If they differ, rows are sorted by others: a ConcurrentChangeError.
     field_ids: tuple[int | None, ...] | None = None
 
     def pending(self, table: IcebergTable) -> IcebergTable:
@@ -136,10 +132,8 @@ class TableChange:
             needed |= dict.fromkeys(former)
             # Boundaries follow a renamed column.
             moved = {_column_id(actual[name]): actual[name] for name in former}
-            renamed = [
-                name for name, of in on_curve.items() if of in moved and name not in (*actual, *needed)
-            ]
-            needed |= {name: moved[on_curve[name]] for name in renamed}
+            new = on_curve.keys() - {*actual, *needed}
+            needed |= {name: moved[on_curve[name]] for name in new if on_curve[name] in moved}
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
@@ -150,10 +144,11 @@ class TableChange:
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
     """Raise an UnsupportedTableError if new files would record no bounds of a key: no query would skip a block."""
     what, name, value = "", FILE_FORMAT, "parquet"
-    if _file_format(table.properties) == "avro":
+    if _file_format(table) == "avro":
         what = "writes Avro files, which record no bounds of columns"
-    for column, mode in _metrics_modes(table, [item.column for item in key.fields]).items():
-        if not what and mode in ("none", "counts"):
+    for column in (item.column for item in key.fields):
+        mode, width = _metrics_mode(table, column)
+        if not what and width == 0:
             what = f"records no bounds of {column} (metrics mode {mode})"
             name, value = f"{METRICS_PREFIX}{column}", "full"
     if what:
@@ -169,10 +164,9 @@ def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Arr
     ``table`` is as files will be written to it, and ``bounds`` are lower bounds of the key's items.
     """
     warnings = []
-    modes = _metrics_modes(table, [item.column for item in key.fields])
     for column, lower in zip((item.column for item in key.fields), bounds, strict=True):
-        width = _cut_off(modes[column])
-        if width is None or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
+        _, width = _metrics_mode(table, column)
+        if not width or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
             continue
         length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
         if (pc.max(length(lower)).as_py() or 0) >= width:
@@ -190,34 +184,27 @@ def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | Non
 
     With ``in_key``, as if the column were in the cluster key.
     """
-    properties = table.properties
-    if _file_format(properties) == "avro":
+    if _file_format(table) == "avro":
         return 0
-    if in_key and f"{METRICS_PREFIX}{column}" not in properties:
-        return None
-    mode = _metrics_modes(table, [column])[column]
-    return None if mode == "full" else _cut_off(mode) or 0
+    is_set = not in_key or f"{METRICS_PREFIX}{column}" in table.properties
+    return _metrics_mode(table, column)[1] if is_set else None
 
 
-def _file_format(properties: Mapping[str, str]) -> str:
-    return properties.get(FILE_FORMAT, "parquet").lower()
+def _file_format(table: IcebergTable) -> str:
+    return table.properties.get(FILE_FORMAT, "parquet").lower()
 
 
-def _metrics_modes(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
-    metrics = table.iceberg.MetricsConfig.forTable(table.java)
-    return {column: str(metrics.columnMode(column).toString()) for column in dict.fromkeys(columns)}
-
-
-def _cut_off(mode: str) -> int | None:
-    """Return the length to which a metrics mode truncates bounds, or None."""
+def _metrics_mode(table: IcebergTable, column: str) -> tuple[str, int | None]:
+    """Return a column's metrics mode and the length of its bounds: None for whole ones, 0 for none."""
+    mode = str(table.iceberg.MetricsConfig.forTable(table.java).columnMode(column).toString())
     truncated = re.fullmatch(r"truncate\((\d+)\)", mode)
-    return int(truncated[1]) if truncated else None
+    return mode, None if mode == "full" else int(truncated[1]) if truncated else 0
 
 
 def loses_row_ids(table: IcebergTable) -> bool:
     """Whether a rewrite gives rows new ids, as Iceberg 1.10 does in ORC files of format version 3."""
     version = int(table.java.operations().current().formatVersion())
-    return version >= 3 and _file_format(table.properties) == "orc"
+    return version >= 3 and _file_format(table) == "orc"
 
 
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
@@ -235,10 +222,8 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
     """Remove everything that dbt-recluster keeps in a table, in one commit, or with ``dry_run`` only return it.
 
-    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order.
-
-    Returns:
-        The sort order to clear, or None if no model has set one, and the properties to remove.
+    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order. Return the
+    sort order to clear, or None if no model has set one, and the properties to remove.
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None
@@ -261,29 +246,24 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     The properties of its boundaries have the columns' field ids, by which the key follows renamed columns.
     """
     properties = table.properties
-    text = properties.get(table_properties.CLUSTER_BY)
     try:
-        key = parse_cluster_key(text) if text else None
+        key = parse_cluster_key(properties.get(table_properties.CLUSTER_BY, ""))
     except ClusterKeyError:
         return None
-    if key is None or not key.curve:
+    if not key.curve:
         return None
     names = {field_id: path for path, field_id in table.field_ids.items()}
     fields = list(key.fields)
     for place, item in enumerate(fields):
-        column_id = _column_id(properties.get(table_properties.curve_property(item.column), ""))
+        column_id = _column_id(properties.get(table_properties.curve_property(item.column)))
         if column_id in names:
             fields[place] = replace(item, column=names[column_id])
     return replace(key, fields=tuple(fields))
 
 
-def _column_id(boundaries: str) -> int | None:
+def _column_id(boundaries: str | None) -> int | None:
     """Return the field id in a property of a curve's boundaries, or None."""
-    try:
-        recorded = json.loads(boundaries)["id"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return recorded if isinstance(recorded, int) else None
+    return table_properties.CURVE_PREFIX.load(boundaries, lambda value: int(value["id"]))
 
 
 def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:

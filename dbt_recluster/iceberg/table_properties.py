@@ -21,21 +21,15 @@ class TableProperty(str):
     """The name of a property, or the start of the names of several, which then ends in a dot.
 
     A property with state holds a JSON object. One that is damaged, too long or of a later version counts as lost.
-
-    Attributes:
-        holds: Its content.
-        lost: The cost of losing it.
-        longest: The most characters that are written.
     """
 
     holds: str
-    lost: str
-    longest: int
+    lost: str  # the cost of losing it
+    longest: int  # the most characters that are written
 
-    @staticmethod
-    def declare(name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
+    def __new__(cls, name: str, holds: str, lost: str, longest: int = _LONGEST) -> TableProperty:
         """Declare a property."""
-        declared = PROPERTIES[name] = TableProperty(name)
+        declared = PROPERTIES[name] = super().__new__(cls, name)
         declared.holds, declared.lost, declared.longest = holds, lost, longest
         return declared
 
@@ -54,78 +48,76 @@ class TableProperty(str):
             return None
 
 
-_declare = TableProperty.declare
-
-CLUSTER_BY: Final[str] = _declare(
+CLUSTER_BY: Final[str] = TableProperty(
     "recluster.cluster_by",
     "The key that the model has set, or one with a curve, whoever has set it. It tells a sort order of the model from "
     "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
-OPTION_PREFIX: Final[str] = _declare(
+OPTION_PREFIX: Final[str] = TableProperty(
     "recluster.option.",
     "An option of the model that differs from its default, each under its name in `meta.recluster`. The command and "
     "Python functions go by it.",
     "They go by the default, until the model is built again.",
 )
-LEVELS: Final = _declare(
+LEVELS: Final = TableProperty(
     "recluster.levels",
     "The levels of the blocks, by the sequence numbers of the snapshots that wrote them; at most 3,900 characters.",
     "Blocks count as new, and are rewritten more often.",
     longest=3_900,
 )
-CURVE_PREFIX: Final = _declare(
+CURVE_PREFIX: Final = TableProperty(
     "recluster.curve.",
     "For each column of a curve, by its field id, the boundaries that cut it into equal shares of the rows, the newest "
     "load that they know, and whether loads ascend; at most 3,900 characters.",
     "They are drawn anew from a sample of the table.",
     longest=3_900,
 )
-REST: Final = _declare(
+REST: Final = TableProperty(
     "recluster.rest",
     "Of a curve, for each partition: the depth before its last merge that lowered it, and the commits since; at most "
     "3,900 characters. Blocks of these commits are not merged among themselves.",
     "A merge that lowered nothing may be repeated once.",
     longest=3_900,
 )
-CHECKPOINT: Final = _declare(
+CHECKPOINT: Final = TableProperty(
     "recluster.checkpoint",
     "The snapshot up to which nothing is left to do, and the partitions where something is.",
     "The next check reads the metadata of the whole table.",
     longest=2_000,
 )
-CHANGES: Final = _declare(
+CHANGES: Final = TableProperty(
     "recluster.changes",
     "Commits and rows that `recluster_after` has counted since the last recluster, and when that was.",
     "It counts from the snapshots that have not expired.",
 )
-READS: Final = _declare(
+READS: Final = TableProperty(
     "recluster.reads",
     "The ranges of columns that queries read, as `import_reads` has recorded them.",
     "Reads count as even until they are recorded again.",
     longest=3_500,
 )
-AUTO_DEPTH: Final = _declare(
+AUTO_DEPTH: Final = TableProperty(
     "recluster.auto_depth",
     "The threshold that `recluster_depth: auto` has chosen, and when.",
     "It is chosen anew.",
 )
-SUSPENDED: Final = _declare(
+SUSPENDED: Final = TableProperty(
     "recluster.suspended",
     "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
 )
-METRICS_PREFIX: Final[str] = _declare(
+METRICS_PREFIX: Final[str] = TableProperty(
     "write.metadata.metrics.column.",
     "Iceberg's own, for each column of the key: `full`, so that bounds are whole. One that the table has stays.",
     "Bounds of long texts are cut off, and look wider than they are.",
 )
-ROW_GROUP_BYTES: Final[str] = _declare(
+ROW_GROUP_BYTES: Final[str] = TableProperty(
     "write.parquet.row-group-size-bytes",
     "Iceberg's own: 4 MB, or 128 KB for each column if there are more than 32. One that the table has stays.",
     "Iceberg's default of 128 MB: queries and merges read more of a file.",
 )
-DISTRIBUTION_MODE: Final[str] = _declare(
+DISTRIBUTION_MODE: Final[str] = TableProperty(
     "write.distribution-mode",
     "Iceberg's own, set by `write ordered by`: `range`, or `none` with `sort_on_load: false` and where the "
     "query of a load is sorted along a curve.",

@@ -30,7 +30,7 @@ from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.keyed_rows import partition_salts
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.session.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 
@@ -435,7 +435,7 @@ def test_a_cancelled_merge_leaves_nothing(spark: Any, schema: str) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     while thread.is_alive():
-        cancel_jobs(spark, name)
+        spark.sparkContext.cancelJobGroup(name)
         time.sleep(0.05)
     thread.join()
     assert len(failures) == 1

@@ -95,7 +95,7 @@ STARTING = """
 import os, signal, sys, threading, time
 from pyspark import SparkContext
 from dbt_recluster.adapter.connections import embedded
-from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.jobs import Interruptible
 
 def press():
     while getattr(SparkContext._active_spark_context, "_temp_dir", None) is None:

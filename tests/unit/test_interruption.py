@@ -13,7 +13,7 @@ import pytest
 
 from dbt_recluster.clustering.result import Progress, RoundProgress
 from dbt_recluster.exceptions import Interrupted, MergeFailedError, OrphanFilesError, ReclusterError
-from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 
 pytestmark = pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="no signal reaches the tests here"

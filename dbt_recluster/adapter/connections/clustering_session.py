@@ -35,7 +35,7 @@ from dbt_recluster.iceberg.session.environment import (
     refuse_spark_connect,
     require_pyspark,
 )
-from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.jobs import Interruptible
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import join_parts, name_parts
 

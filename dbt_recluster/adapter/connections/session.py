@@ -22,9 +22,8 @@ from dbt_recluster.adapter.connections.credentials import ConnectionMethod, Recl
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 from dbt_recluster.iceberg.session.environment import refuse_spark_connect
-from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.session.java_errors import readable_message
-from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
+from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
 from dbt_recluster.iceberg.session.starter import session_of, start_spark
 from dbt_recluster.key.columns import sql_literal
 

@@ -38,11 +38,8 @@ _COMPARED = {
 def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
     """Return columns as SQL, of which the last is ``box``, int: the number of a row's box among those of all trees.
 
-    Args:
-        trees: Trees of cuts.
-        tree: SQL of the number of each row's tree.
-        ranks: The column of each rank, and then of each row's share (see `box_tree.SHARE`).
-        box: A name; no column begins with it.
+    ``tree`` is SQL of the number of each row's tree. ``ranks`` are the columns of each rank, and then of each row's
+    share (see `box_tree.SHARE`). No column begins with the name ``box``.
     """
     nodes, boxes, root, columns, cuts, below, above = 0, 0, [], [], [], [], []
     for each in trees:
@@ -82,14 +79,8 @@ def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, s
 def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> list[str]:
     """Return columns as SQL, of which the last is ``place``: the place of each row on the curve of a key, bigint.
 
-    Args:
-        curve: The curve.
-        key: The key that ends in it.
-        types: Spark's type of each column on the curve, by its name in the key.
-        place: A name; no column begins with it.
-
-    Raises:
-        ValueError: The boundaries of the curve are of another type than a column.
+    ``types`` are Spark's of the columns on the curve, by their names in the key. No column begins with the name
+    ``place``. Boundaries of another type than their column are a ValueError.
     """
     fields = key.on_curve
     searched = [

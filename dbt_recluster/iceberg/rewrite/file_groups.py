@@ -15,20 +15,12 @@ _FILES_PER_PARTITION = 64
 
 @dataclass(frozen=True, eq=False)
 class BlockFile:
-    """A block to be merged.
+    """A block to be merged."""
 
-    Attributes:
-        task: Its Java scan task, which has its delete files.
-        rows: Rows in the file, including deleted ones.
-        deletes: Number of delete files that apply to it.
-        deleted_rows: Rows that they delete, or None if only reading them would tell.
-    """
-
-    task: Any
-    rows: int
+    task: Any  # its Java scan task, which has its delete files
+    rows: int  # including deleted ones
     bytes: int
-    deletes: int
-    deleted_rows: int | None
+    deletes: int  # delete files that apply to it
     row_groups: int
 
     @cached_property
@@ -41,31 +33,19 @@ class BlockFile:
 class FileGroup:
     """The files of one block set, all of one partition.
 
-    Attributes:
-        spec_id: Their partition spec, which the new files keep.
-        level: The level of the new blocks.
-        run: Groups of one round with equal numbers become one run (see :mod:`dbt_recluster.iceberg.commit`).
-        counted_rows: Rows that the delete files leave, if they were counted by reading.
+    Groups of one round with equal runs are committed as one (see :mod:`dbt_recluster.iceberg.commit`).
     """
 
     files: tuple[BlockFile, ...]
-    spec_id: int
-    level: int
+    spec_id: int  # which the new files keep
+    level: int  # of the new blocks
     run: int
-    counted_rows: int | None = None
+    live_rows: int | None  # that the delete files leave, or None if only reading them would tell
 
     @property
     def rows(self) -> int:
         """Rows to read, including deleted ones."""
         return sum(file.rows for file in self.files)
-
-    @property
-    def live_rows(self) -> int | None:
-        """Rows that the delete files leave, or None if they have not been counted."""
-        deleted = [file.deleted_rows for file in self.files]
-        if None in deleted:
-            return self.counted_rows
-        return self.rows - sum(count or 0 for count in deleted)
 
     @property
     def bytes(self) -> int:
@@ -108,28 +88,33 @@ class RewrittenGroup:
 
 @dataclass(frozen=True)
 class ScanPartition:
-    """Files that one Spark partition reads.
-
-    Attributes:
-        spec_id: Their partition spec.
-        filter: An Iceberg expression by which readers skip row groups, or None. Other row groups are read whole.
-        group: Position of their file group among those that are packed together.
-    """
+    """Files that one Spark partition reads."""
 
     files: tuple[BlockFile, ...]
     spec_id: int
-    filter: Any | None = None
-    group: int = 0
+    filter: Any | None = None  # Iceberg's expression by which readers skip row groups; others are read whole
+    group: int = 0  # position of their file group among those that are packed together
 
 
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
     """Return the group of the files at ``paths``; one without a scan task is a ConcurrentChangeError."""
+    files, deletes = list[BlockFile](), list[Any]()
     for path in paths:
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")
-    return FileGroup(tuple(_block_file(tasks[path]) for path in paths), spec_id, level, run)
+        file, count = tasks[path].file(), int(tasks[path].deletes().size())
+        deletes += java_items(tasks[path].deletes()) if count else []
+        offsets = file.splitOffsets()
+        row_groups = 1 if offsets is None else max(1, int(offsets.size()))
+        rows, size = int(file.recordCount()), int(file.fileSizeInBytes())
+        files.append(BlockFile(tasks[path], rows, size, count, row_groups))
+    live_rows = None
+    # Deletion vectors count the rows of their block; other deletes may span several blocks.
+    if all(delete.contentOffset() is not None for delete in deletes):
+        live_rows = sum(file.rows for file in files) - sum(int(delete.recordCount()) for delete in deletes)
+    return FileGroup(tuple(files), spec_id, level, run, live_rows)
 
 
 def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanPartition]:
@@ -146,24 +131,3 @@ def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanP
             files.append(file)
         partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
     return partitions
-
-
-def _block_file(task: Any) -> BlockFile:
-    file, deletes = task.file(), task.deletes()
-    count = int(deletes.size())
-    offsets = file.splitOffsets()
-    return BlockFile(
-        task,
-        rows=int(file.recordCount()),
-        bytes=int(file.fileSizeInBytes()),
-        deletes=count,
-        deleted_rows=_deleted_rows(java_items(deletes) if count else ()),
-        row_groups=max(1, offsets.size()) if offsets is not None else 1,
-    )
-
-
-def _deleted_rows(deletes: Sequence[Any]) -> int | None:
-    """Return the rows of deletion vectors, or None if there are other deletes, which may span several blocks."""
-    if any(delete.contentOffset() is None for delete in deletes):
-        return None
-    return sum(int(delete.recordCount()) for delete in deletes)

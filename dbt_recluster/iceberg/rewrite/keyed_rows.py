@@ -44,12 +44,7 @@ _SPARK_SEED = 42
 
 @dataclass(frozen=True)
 class BlockStart:
-    """Where a block of a file group begins, except the first.
-
-    Attributes:
-        key: The key of its first row.
-        share: The share of the rows with exactly this key that belongs to earlier blocks.
-    """
+    """The key where a block begins, except the first, and the share of its rows that belongs to earlier blocks."""
 
     key: KeyValue
     share: float = 0.0
@@ -66,20 +61,14 @@ def count_blocks(cuts: Cuts) -> int:
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows and their cluster key.
+    """Rows and their cluster key."""
 
-    Attributes:
-        frame: The table's columns and ours.
-        names: Names in SQL of the columns to sort by: each key item, and the place on a curve before the items of the
-            curve. Plain columns are not copied.
-        columns: The table's columns, quoted.
-        prefix: Prefix of our columns; no column of the table has it.
-    """
-
-    frame: DataFrame
+    frame: DataFrame  # the table's columns and ours
+    # In SQL, the columns to sort by: each key item, and the place on a curve before the items of the curve. Plain
+    # columns are not copied.
     names: tuple[str, ...]
-    columns: tuple[str, ...]
-    prefix: str
+    columns: tuple[str, ...]  # the table's, quoted
+    prefix: str  # of our columns; no column of the table has it
 
     @classmethod
     def of(
@@ -106,9 +95,7 @@ class KeyedRows:
     def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
         """Add the number of each row's new block, counted through the blocks of all groups.
 
-        Args:
-            cuts: The cuts of each file group.
-            group_of: For each Spark partition of the rows, the position of its group in ``cuts``.
+        The rows of Spark partition i are of the group with ``cuts[group_of[i]]``.
         """
         group = f"{self.prefix}_group"
         rows = self._with(f"get({_integers(group_of)}, spark_partition_id()) as {group}")
@@ -243,15 +230,14 @@ def _integers(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
 
 def _murmur3(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """Hash 32-bit integers like Spark's hash()."""
-    with np.errstate(over="ignore"):
-        k = _rotate(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        h = _rotate(np.uint32(_SPARK_SEED) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        h ^= np.uint32(4)
-        h ^= h >> np.uint32(16)
-        h *= np.uint32(0x85EBCA6B)
-        h ^= h >> np.uint32(13)
-        h *= np.uint32(0xC2B2AE35)
-        return h ^ (h >> np.uint32(16))
+    k = _rotate(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    h = _rotate(np.uint32(_SPARK_SEED) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    h ^= np.uint32(4)
+    h ^= h >> np.uint32(16)
+    h *= np.uint32(0x85EBCA6B)
+    h ^= h >> np.uint32(13)
+    h *= np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
 
 
 def _rotate(numbers: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:

@@ -1,10 +1,12 @@
-"""Values of a cluster key as Spark SQL and in Iceberg's expressions."""
+"""Values of columns by their types, as Spark SQL, in Iceberg's expressions and as JSON."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -77,16 +79,8 @@ def deciding_columns(keys: Sequence[KeyValue]) -> int:
 def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
     """Return the least values of a column at which a key item reaches boundaries, within the range of its type.
 
-    Args:
-        field: The key item.
-        spark_type: The type of its column.
-        boundaries: Values of the item, as in ``BlockMetadata``.
-
-    Returns:
-        A value for each boundary. Dates are days since 1970, times microseconds.
-
-    Raises:
-        ValueError: The boundaries are of another type.
+    Boundaries are values of the item, as in ``BlockMetadata``; those of another type are a ValueError. The values are
+    one for each: dates as days since 1970, times as microseconds.
     """
     kind, given, transform = base_type(spark_type), boundaries.type, field.transform
     if kind == "date" or kind in TIMES:
@@ -103,13 +97,8 @@ def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.
         return pa.array(np.where(nearest < exact, np.nextafter(nearest, np.float32(np.inf)), nearest))
     if kind == "double":
         return boundaries.cast(pa.float64())
-    is_text = pa.types.is_string(given) or pa.types.is_large_string(given)
-    is_binary = pa.types.is_binary(given) or pa.types.is_large_binary(given)
-    if (
-        (kind in TEXTS and is_text)
-        or (kind == "binary" and is_binary)
-        or (kind == "boolean" and pa.types.is_boolean(given))
-    ):
+    same = {"boolean": "bool", "binary": "binary", **dict.fromkeys(TEXTS, "string")}
+    if str(given).removeprefix("large_") == same.get(kind):
         return boundaries
     raise ValueError(f"{field} is {spark_type}, which boundaries of type {given} do not cut")
 
@@ -139,15 +128,10 @@ def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
 
 
 def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
-    """Return a value, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
+    """Return a value of an Iceberg type, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
 
-    Args:
-        value: The value, or None.
-        kind: Its Iceberg type.
-        up: Whether to round zero up: -0.0 and 0.0 are one value to Spark, and two to Iceberg.
-
-    Returns:
-        The value, or None if the parser has no constant for it.
+    It is None if the parser has no constant for it. -0.0 and 0.0 are one value to Spark, and two to Iceberg, so zero is
+    rounded ``up`` or down.
     """
     if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns") or isinstance(value, bytes):
         return None
@@ -158,3 +142,63 @@ def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
         zero = 0.0 if up else -0.0
         return (value or zero) if math.isfinite(value) else None
     return str(value) if isinstance(value, Decimal) else value
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a column with ranges."""
+
+    arrow: pa.DataType
+    read: Callable[[Any], Any]  # from JSON, as Iceberg writes it
+    step: Any = None  # the distance from a value to the next one
+
+    def check(self, value: Any) -> None:
+        """Raise a ValueError or an ArithmeticError if the type does not hold a value, or it is not finite."""
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError
+        pa.scalar(value, self.arrow)
+
+    def read_again(self, value: Any) -> Any:
+        """Read the output of `as_json`, or raise if it is not of this type."""
+        if value is None:
+            return None
+        result = self.read(value)
+        if as_json(result) != value or isinstance(result, bool) != isinstance(value, bool):
+            raise ValueError
+        self.check(result)
+        return result
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
+    """Return the types of the columns that can have ranges, given Spark's type of each column."""
+    kinds = {path: _TYPES[base_type(kind)] for path, kind in types.items() if base_type(kind) in _TYPES}
+    scales = {path: decimal_scale(kind) for path, kind in types.items() if base_type(kind) == "decimal"}
+    return kinds | {path: ValueType(pa.decimal128(38, scale), Decimal) for path, scale in scales.items()}
+
+
+def _time(text: str) -> datetime:
+    """Read a time, in UTC if it has a zone."""
+    # Python 3.10 reads only three or six digits after the point.
+    text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)
+
+
+_TYPES = {
+    **dict.fromkeys(INTEGERS, ValueType(pa.int64(), int, 1)),
+    **dict.fromkeys((*TEXTS, "uuid"), ValueType(pa.string(), str)),
+    **dict.fromkeys(TIMES, ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))),
+    "float": ValueType(pa.float32(), float),
+    "double": ValueType(pa.float64(), float),
+    "date": ValueType(pa.date32(), date.fromisoformat, timedelta(days=1)),
+    "boolean": ValueType(pa.bool_(), bool),
+    "binary": ValueType(pa.binary(), bytes.fromhex),
+}

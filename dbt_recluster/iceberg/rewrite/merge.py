@@ -10,7 +10,7 @@ groups that are read by ranges, and one those that are shuffled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -23,7 +23,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
 )
 from dbt_recluster.iceberg.rewrite.keyed_rows import Cuts, KeyedRows, count_blocks
 from dbt_recluster.iceberg.rewrite.ranges import bytes_read, is_ascending, read_ranges
-from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
+from dbt_recluster.iceberg.rewrite.sample import GroupSample, take_samples, with_counted_rows
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
 from dbt_recluster.iceberg.rewrite.writing import discard_files, write_files
@@ -57,19 +57,12 @@ class BlockLimits:
 
 @dataclass(frozen=True)
 class _GroupPlan:
-    """How to merge one group.
+    """How to merge one group."""
 
-    Attributes:
-        number: Position among the groups of the round.
-        group: The group.
-        cuts: Where its new blocks begin, or their boxes.
-        ranges: What each new block reads, by number; None to shuffle the group.
-    """
-
-    number: int
+    number: int  # position among the groups of the round
     group: FileGroup
     cuts: Cuts
-    ranges: dict[int, ScanPartition] | None
+    ranges: dict[int, ScanPartition] | None  # that each new block reads, by number; None to shuffle the group
 
     @property
     def job(self) -> tuple[int, bool]:
@@ -79,26 +72,18 @@ class _GroupPlan:
 
 @dataclass(frozen=True)
 class Merger:
-    """Merges file groups of one table.
-
-    Attributes:
-        progress: Callback for the progress of the merge, or None.
-        target: The table as the commit will leave it, whose properties new files follow; None for ``table``.
-        curve: The curve that the key ends in, or None.
-
-    Raises:
-        ValueError: The key ends in a curve and none is given, or the other way round.
-    """
+    """Merges file groups of one table."""
 
     table: IcebergTable
     key: ClusterKey
     limits: BlockLimits
     progress: MergeProgress | None = None
+    # The table as the commit will leave it, whose properties new files follow; None for ``table``.
     target: IcebergTable | None = None
     curve: Curve | None = None
 
     def __post_init__(self) -> None:
-        """Check the curve."""
+        """Raise a ValueError if the key ends in a curve and none is given, or the other way round."""
         if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
             raise ValueError(
                 f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve"
@@ -107,14 +92,11 @@ class Merger:
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
 
-        Returns:
-            The rewritten groups, in the order of ``groups``.
-
         Raises:
             MergeFailedError: The new files do not hold the rows of the old ones.
             OrphanFilesError: The merge failed, and some of the new files could not be deleted.
         """
-        plans = self._plan(self._with_counted_rows(groups))
+        plans = self._plan(with_counted_rows(self.table, groups))
         jobs = RoundJobs(self.table.spark, [group.bytes for group in groups], self.progress)
         written: list[Any] = []
         rewritten: dict[int, RewrittenGroup] = {}
@@ -131,18 +113,6 @@ class Merger:
             discard_files(self.table, [str(file.location()) for file in written], e)
             raise
         return result
-
-    def _with_counted_rows(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
-        """Count the rows of groups whose delete files do not record how many rows they delete."""
-        unknown = [group for group in groups if group.live_rows is None]
-        if not unknown:
-            return list(groups)
-        with job_step(self.table.spark, "count rows"):
-            counts = iter(count_rows(self.table, unknown))
-        return [
-            replace(group, counted_rows=next(counts)) if group.live_rows is None else group
-            for group in groups
-        ]
 
     def _plan(self, groups: Sequence[FileGroup]) -> list[_GroupPlan]:
         """Decide where to cut each group and how to read it."""

@@ -1,9 +1,14 @@
-"""One pass over the key columns of a round's file groups: a sorted sample of each, and which files are sorted."""
+"""One pass over the key columns of a round's file groups: a sorted sample of each, and which files are sorted.
+
+The sample says where to split a group into new blocks. Each has at most its limit of rows and, unless it is the last,
+at least half of that. The rows of one key value stay together unless they do not fit into one block.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +19,13 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
-from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import staged
+from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
-from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes
+from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import base_type, quote_path
-from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.curve import Curve, FloatArray
 from dbt_recluster.key.transforms import TEXTS
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
@@ -38,26 +43,18 @@ _GROUP = "group_number"
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A systematic sample of a file group: one row of each stride, sorted by the key.
+    """A systematic sample of a file group: one row of each stride, sorted by the key."""
 
-    Attributes:
-        values: The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
-        counts: How often each key was sampled.
-        rows: Rows of the group, without deleted ones.
-        stride: Rows that one sampled row represents.
-        is_sorted: For each file of the group, whether the sample is in the order of the key.
-        has_bounds: Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of
-            text that is not UTF-8 are not in Spark's order, which is by byte.
-        points: The keys as ranks, if the key is a curve.
-    """
-
+    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
     values: list[pa.Array]
-    counts: IntArray
-    rows: float
-    stride: int
-    is_sorted: tuple[bool, ...]
+    counts: IntArray  # how often each key was sampled
+    rows: float  # of the group, without deleted ones
+    stride: int  # rows that one sampled row represents
+    is_sorted: tuple[bool, ...]  # for each file of the group
+    # Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of text that is
+    # not UTF-8 are not in Spark's order, which is by byte.
     has_bounds: bool
-    points: Points | None
+    points: Points | None  # the keys as ranks, if the key is a curve
 
     def block_starts(self, limit: float) -> list[BlockStart]:
         """Choose where blocks of at most ``limit`` rows begin, with room for the error of the sample."""
@@ -150,7 +147,11 @@ def _read(
     with staged(table, partitions) as files:
         frame = files.frame
         if texts:
-            all_utf_8 = " and ".join(f"coalesce({_is_utf_8(text)}, true)" for text in texts)
+            # Spark 3.5 has no function for it.
+            is_utf_8 = "is_valid_utf8({0})"
+            if not hasattr(F, "is_valid_utf8"):
+                is_utf_8 = "(encode({0}, 'UTF-8') = cast({0} as binary))"
+            all_utf_8 = " and ".join(f"coalesce({is_utf_8.format(text)}, true)" for text in texts)
             frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
         with key_columns(table.spark, key) as columns:
             for position in range(len(key.leading), len(columns)):
@@ -167,24 +168,19 @@ def _read(
         return rows, partitions, not metrics.apply(_NOT_UTF_8).get(0)
 
 
-def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
-    """Count the rows that the delete files of each group leave. No column of the table is read."""
-    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
-    counts = [0] * len(groups)
-    with staged(table, partitions) as files:
+def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[FileGroup]:
+    """Count the rows of groups whose delete files do not record how many rows they delete. No column is read."""
+    unknown = [group for group in groups if group.live_rows is None]
+    if not unknown:
+        return list(groups)
+    partitions = scan_partitions(unknown, table.spark.sparkContext.defaultParallelism)
+    counts = [0] * len(unknown)
+    with job_step(table.spark, "count rows"), staged(table, partitions) as files:
         rows = files.frame.selectExpr("spark_partition_id() as partition").groupBy("partition").count()
         for partition, count in rows.collect():
             counts[partitions[partition].group] += count
-    return counts
-
-
-def _is_utf_8(column: str) -> str:
-    """Return SQL that tests whether text is UTF-8; Spark 3.5 has no function for it."""
-    from pyspark.sql import functions as F
-
-    if hasattr(F, "is_valid_utf8"):
-        return f"is_valid_utf8({column})"
-    return f"(encode({column}, 'UTF-8') = cast({column} as binary))"
+    counted = iter(counts)
+    return [replace(g, live_rows=next(counted)) if g.live_rows is None else g for g in groups]
 
 
 def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
@@ -222,10 +218,7 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
 def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartition]) -> list[bool]:
     """Tell which partitions read sorted files: read in order, the key falls only between two files.
 
-    Args:
-        place: Where each sampled row was read, in the order of the key: int64 (n,).
-        key: The rank of its key: int64 (n,).
-        partitions: All partitions.
+    Each sampled row, in the order of the key, has the place where it was read and the rank of its key: int64 (n,).
     """
     order = np.argsort(place, kind="stable")
     partition = place[order] >> _ROW_BITS
@@ -236,3 +229,70 @@ def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartiti
 
 def _numbers(rows: pa.Table, name: str) -> IntArray:
     return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class SplitPoint:
+    """The start of a block: the position of a distinct value in the sample, and the share of its rows before.
+
+    The share is 0 unless the value fills several blocks.
+    """
+
+    value: int
+    share: float = 0.0
+
+
+def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[SplitPoint]:
+    """Choose the starts of all blocks but the first, ascending.
+
+    Args:
+        counts: How often each distinct value was sampled, in the order of the key: (n,).
+        rows: The rows that the sample represents.
+        limit: The most rows in a block.
+    """
+    if not len(counts):
+        return []
+    ends = np.cumsum(counts, dtype=np.float64)
+    ends *= rows / ends[-1]
+    points: list[SplitPoint] = []
+    done, total = 0.0, float(ends[-1])
+    slack = 1e-9 * total
+    while total - done > limit + slack:
+        end, following = _nearest_end(ends, done, limit, slack)
+        if end is None:
+            below = float(ends[following - 1]) if following else 0.0
+            end = float(ends[following])
+            points += _split_value(following, below - done, end - below, limit)
+        done = end
+        if total - done > slack:
+            points.append(SplitPoint(int(np.searchsorted(ends, done + slack, side="right"))))
+    return points
+
+
+def _nearest_end(ends: FloatArray, done: float, limit: float, slack: float) -> tuple[float | None, int]:
+    """Return the end of a block that begins at ``done``, or None to split the value at this position."""
+    left = float(ends[-1]) - done
+    # Equal blocks, which take equal time, instead of full ones and a rest.
+    target = done + left / math.ceil((left - slack) / limit)
+    following = int(np.searchsorted(ends, target + slack, side="right"))
+    below = float(ends[following - 1]) if following else 0.0
+    above = float(ends[following])
+    fits_above = above - done <= limit + slack
+    fits_below = below - done >= limit / 2 - slack
+    if fits_above and (not fits_below or above - target < target - below):
+        return above, following
+    return (below if fits_below else None), following
+
+
+def _split_value(value: int, before: float, rows: float, limit: float) -> list[SplitPoint]:
+    """Split a value of ``rows`` rows that does not fit into the current block of ``before`` rows."""
+    most = rows_of_one_value(limit)
+    blocks = math.ceil((before + rows) / most)
+    size = (before + rows) / blocks
+    if size > before:
+        return [SplitPoint(value, (size * block - before) / rows) for block in range(1, blocks)]
+    # The current block takes just enough of the value's rows to be half full and to leave what the others can hold.
+    room = rows_of_one_value(limit - before)
+    blocks = math.ceil((rows - room) / most)
+    first = min(room, max(limit / 2 - before, rows - blocks * most))
+    return [SplitPoint(value, (first + (rows - first) * block / blocks) / rows) for block in range(blocks)]

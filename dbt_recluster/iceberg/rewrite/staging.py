@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
+from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
-from dbt_recluster.iceberg.session.spark_module import SparkModule, cached_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,26 +37,17 @@ REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Staged files.
+    """Staged files."""
 
-    Attributes:
-        set_id: The id of the rewrite.
-        frame: Their rows; Spark partition i reads scan partition i.
-        schema: The Java schema of the rows.
-    """
-
-    set_id: str
-    frame: DataFrame
-    schema: Any
+    set_id: str  # of the rewrite
+    frame: DataFrame  # of which Spark partition i reads scan partition i
+    schema: Any  # of the rows, in Java
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
         """Write rows without a snapshot; ``table`` may have uncommitted changes.
 
-        Returns:
-            The new Java data files, in the order of the partitions that wrote them.
-
-        Raises:
-            ConcurrentChangeError: The columns changed between the plan and the read.
+        Return the new Java data files, in the order of the partitions that wrote them. If the columns changed between
+        the plan and the read, that is a ConcurrentChangeError.
         """
         # Spark matches columns by name. After two columns swap names, each would get the values of the other.
         if not self.schema.asStruct().equals(table.java.schema().asStruct()):

@@ -20,8 +20,7 @@ def assign_files(
 ) -> list[RewrittenGroup]:
     """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
 
-    Raises:
-        MergeFailedError: No file ends where the rows of a group do.
+    If no file ends where the rows of a group do, that is a MergeFailedError.
     """
     rewritten = []
     remaining = iter(files)
@@ -79,11 +78,8 @@ def verify_committed(
     """Compare the counts of snapshots once more after their commit.
 
     If another commit comes after :func:`verify_counts`, Iceberg silently applies the changes again, to its snapshot.
-
-    Args:
-        table: The table.
-        committed: The table in a state that has these snapshots; expired ones are skipped.
-        added: The groups that each snapshot replaces, by its id.
+    ``added`` has the groups that each snapshot replaces, by its id; ``committed`` is the table in a state that has
+    these snapshots, of which expired ones are skipped.
 
     Raises:
         CommitMismatchError: They differ. No file is deleted, so the parent snapshot still has all rows.
@@ -144,17 +140,12 @@ def _difference(
 ) -> str | None:
     """Describe the first difference between files before and after, or return None."""
     for what, noun in (("values", "values"), ("nulls", "NULLs")):
-        old, new = (_totals([getattr(file, what) for file in files]) for files in (before, after))
-        for field_id in columns.keys() & old.keys() & new.keys():
-            if old[field_id] != new[field_id]:
-                return f"read {old[field_id]} {noun} in column {columns[field_id]} and wrote {new[field_id]}"
+        old, new = ([getattr(file, what) for file in files] for files in (before, after))
+        for field_id in columns.keys() & set.intersection(*map(set, [*old, *new])):
+            read, wrote = (sum(counts[field_id] for counts in files) for files in (old, new))
+            if read != wrote:
+                return f"read {read} {noun} in column {columns[field_id]} and wrote {wrote}"
     return None
-
-
-def _totals(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """Return the sum for each column that every file has a count of."""
-    known = set.intersection(*map(set, counts))
-    return {field_id: sum(file[field_id] for file in counts) for field_id in known}
 
 
 def _error(table: IcebergTable, group: FileGroup, what: str) -> MergeFailedError:

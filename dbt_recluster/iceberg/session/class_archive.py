@@ -46,13 +46,14 @@ class ClassArchive:
             return
         class_path = jvm.java.lang.System.getProperty("java.class.path")
         program = (sys.executable, "-I", __file__, self.java, self.class_list, class_path, self.file)
-        words, null = list(map(str, program)), subprocess.DEVNULL
+        words = list(map(str, program))
 
+        @atexit.register
         def start() -> None:
+            null = subprocess.DEVNULL
             with suppress(OSError):
                 subprocess.Popen(words, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
 
-        atexit.register(start)
         report(
             f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from then "
             "on; `class_archive: false` in the profile turns that off"
@@ -95,7 +96,7 @@ def find_archive(
     """Return the archive to start Spark with, or None if there can be none."""
     options = " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *settings.values()])
     has_own = "ArchiveFile" in options or "-Xshare" in options
-    if os.name != "posix" or (java_version or 0) < 17 or has_own:
+    if (java_version or 0) < 17 or has_own:
         return None
     with suppress(OSError, RuntimeError):  # the latter without a home directory
         release = (java_home / "release").read_text("utf-8", "replace")

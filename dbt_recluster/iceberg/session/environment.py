@@ -1,20 +1,30 @@
-"""Checks that a Spark session has what clustering needs."""
+"""What a Spark session has: checks for what clustering needs, and the differences between Iceberg's modules for Spark.
+
+Writing without a commit needs no difference: the module for Spark 4.1 knows a rewrite by the table's name in its cache
+and ignores the option by which the others know it.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jvm import java_class
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.jvm import java_class, java_list, jvm
 from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger(__name__)
+
+_PACKAGE = "org.apache.iceberg.spark"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
@@ -36,16 +46,10 @@ def require_pyspark() -> None:
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded, and that a catalog answers.
+    """Check that Iceberg's classes and SQL extensions are loaded, and unless ``any_catalog`` that a catalog answers.
 
-    Args:
-        spark: The session.
-        catalog: The catalog; None is the default one.
-        any_catalog: Whether to skip the catalog.
-
-    Raises:
-        SparkEnvironmentError: Something is missing, and the message names the settings that provide it; or this
-            version of Spark is not supported.
+    None is the default catalog. What is missing, or an unsupported version of Spark, is a SparkEnvironmentError, which
+    names the settings that provide it.
     """
     check_version(spark)
     problems = [_classes(spark), None if any_catalog else _catalog(spark, catalog)]
@@ -91,20 +95,19 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
 
 def connects_remotely() -> bool:
     """Whether pyspark would use Spark Connect instead of starting Spark."""
-    return any(name in os.environ for name in SPARK_CONNECT)
+    return not os.environ.keys().isdisjoint(SPARK_CONNECT)
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Raise a SparkEnvironmentError if pyspark would use Spark Connect; users can turn it off or do ``otherwise``."""
-    for name in SPARK_CONNECT:
-        if name in settings:
-            # Without user, password, path and parameters, which may be secret.
-            host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
-            what = "set" if name == _CONNECT_MODE else f"set to {host}"
-            raise SparkEnvironmentError(
-                f"{name} is {what}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM "
-                f"that reclustering needs. Unset it, or {otherwise}"
-            )
+    for name in filter(settings.__contains__, SPARK_CONNECT):
+        # Without user, password, path and parameters, which may be secret.
+        host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
+        what = "set" if name == _CONNECT_MODE else f"set to {host}"
+        raise SparkEnvironmentError(
+            f"{name} is {what}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM "
+            f"that reclustering needs. Unset it, or {otherwise}"
+        )
 
 
 def _classes(spark: SparkSession) -> str | None:
@@ -164,3 +167,82 @@ def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
         f"spark.hadoop.hive.metastore.uris to a metastore server, or spark.hadoop.{setting} to false where no other "
         "process writes"
     )
+
+
+class SparkModule:
+    """Iceberg's module for Spark 3.5 and 4.0."""
+
+    # A hidden method of Iceberg's scans.
+    _FILTERS = "filterExpressions"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> SparkModule:
+        """Return the module in a session's jar."""
+        from py4j.protocol import Py4JJavaError
+
+        def find() -> type[SparkModule]:
+            try:
+                java_class(spark, f"{_PACKAGE}.SparkRewriteTableCatalog")  # only in the module for Spark 4.1
+            except Py4JJavaError:
+                return cls
+            return _SparkModuleByNames
+
+        return jvm(spark).remember(("module",), find)(spark)
+
+    @contextmanager
+    def staged_rows(
+        self, table: str, set_id: str, options: Mapping[str, str]
+    ) -> Iterator[tuple[DataFrame, Any]]:
+        """Read a staged set of a table's files; yield the rows and their Java schema."""
+        # load(), not table(): on v3 tables the latter drops the row ids silently.
+        reader = self._spark.read.format("iceberg").options(**options)
+        frame = reader.option("scan-task-set-id", set_id).load(table)
+        relation = frame._jdf.queryExecution().analyzed().collectLeaves().head()
+        yield frame, relation.table().table().schema()
+
+    def filters(self, scan: Any) -> Any:
+        """Return the Java list of a scan's filters, for which Iceberg has no public method."""
+        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, self._FILTERS)
+
+    def clean_up(self, transaction: Any) -> None:
+        """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
+        names = ("cleanUp", "cleanUpOnCommitFailure")  # the latter before Iceberg 1.11
+        try:
+            self._call_hidden("org.apache.iceberg.BaseTransaction", transaction, *names)
+        except Exception as e:  # manifests are small, and the caller raises its own error
+            logger.warning("manifests that are not used may be left behind: %s", short_message(e))
+
+    def _call_hidden(self, owner: str, instance: Any, *names: str) -> Any:
+        method = JavaFunctions(self._spark).hidden_method(owner, *names)
+        return method.invokeWithArguments(java_list(self._spark, [instance]))
+
+
+class _SparkModuleByNames(SparkModule):
+    """Iceberg's module for Spark 4.1, which reads a staged set by its id as a table name (apache/iceberg#15301)."""
+
+    _FILTERS = "filters"
+
+    @contextmanager
+    def staged_rows(
+        self, table: str, set_id: str, options: Mapping[str, str]
+    ) -> Iterator[tuple[DataFrame, Any]]:
+        """Read a staged set through the table as it is in the catalog now."""
+        load = jvm(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
+        read = load(self._spark._jsparkSession, table)
+        with cached_table(self._spark, set_id, read):
+            yield self._spark.read.format("iceberg").options(**options).load(set_id), read.schema()
+
+
+@contextmanager
+def cached_table(spark: SparkSession, name: str, table: Any) -> Iterator[None]:
+    """Have Iceberg resolve a name to this table, as its own rewrites do, instead of asking a catalog."""
+    # By reflection, since py4j confuses the static `get` with the one that has an argument.
+    tables = java_class(spark, f"{_PACKAGE}.SparkTableCache").getMethod("get", None).invoke(None, None)
+    tables.add(name, table)
+    try:
+        yield
+    finally:
+        tables.remove(name)

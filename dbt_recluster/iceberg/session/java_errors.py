@@ -46,22 +46,16 @@ def is_instance(error: BaseException, interface: str) -> bool:
     return outermost is not None and bool(is_instance_of(SparkContext._gateway, outermost, interface))
 
 
-def is_fault(error: BaseException) -> bool:
-    """Whether an error is a fault of this package: not of a table, Spark, a catalog, memory, disk or network."""
-    if isinstance(error, (ReclusterError, OSError, ImportError, MemoryError)):
-        return False
-    package = type(error).__module__.partition(".")[0]
-    return isinstance(error, Exception) and package not in ("dbt", "dbt_common", "py4j", "pyspark")
-
-
 def short_message(error: BaseException) -> str:
     """Return one line for users: our own message, or that of :func:`readable_message` without Spark's query plan."""
     if isinstance(error, ReclusterError):
         return str(error)
     text = re.split(r"\n|; line \d+", readable_message(error).strip(), maxsplit=1)[0].strip()
-    if is_fault(error):
-        return f"this is a fault of dbt-recluster, please report it: {type(error).__name__}: {text}"
-    return text
+    package = type(error).__module__.partition(".")[0]
+    is_of_others = package in ("dbt", "dbt_common", "py4j", "pyspark") or not isinstance(error, Exception)
+    if is_of_others or isinstance(error, (OSError, ImportError, MemoryError)):  # memory, disk or network
+        return text
+    return f"this is a fault of dbt-recluster, please report it: {type(error).__name__}: {text}"
 
 
 @contextmanager
@@ -85,20 +79,12 @@ def raise_as(
 def readable_message(error: BaseException) -> str:
     """Return the message of an error without secrets and without Java's stack trace."""
     with suppress(Exception):  # Spark may be gone
-        _hide_secrets_of_session()
+        from pyspark.sql import SparkSession
+
+        if (spark := SparkSession.getActiveSession()) is not None:
+            as_java = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap
+            hide(secrets_in(java_map(spark, as_java(spark._jsparkSession.conf().getAll()))))
     return redact(_java_message(error))
-
-
-def _hide_secrets_of_session() -> None:
-    """Hide the secrets in the settings of this thread's session."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    if spark is not None:
-        settings = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap(
-            spark._jsparkSession.conf().getAll()
-        )
-        hide(secrets_in(java_map(spark, settings)))
 
 
 def _java_message(error: BaseException) -> str:

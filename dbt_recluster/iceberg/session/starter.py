@@ -5,6 +5,7 @@ It reads and writes the properties files of Java in which spark-submit finds set
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -142,7 +143,7 @@ def _start_jvm(
             report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
             archive = find_archive(java_home, version, spark_home(), given) if class_archive else None
             java_options = archive.java_options() if archive else ()
-            with _settings_in_files({**redaction, **given}, version, java_options):
+            with _settings_in_files({**redaction, **given}, java_options):
                 gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             if archive is not None:
@@ -157,9 +158,9 @@ def _start_jvm(
 def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.config(map=dict(settings))
+    if hive:
+        builder = builder.enableHiveSupport()
     # In the main thread pyspark would install a handler of Ctrl-C that calls Java in the middle of another call.
     started: Future[SparkSession] = Future()
 
@@ -220,29 +221,23 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _settings_in_files(
-    settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
-) -> Iterator[None]:
-    """Have pyspark start the JVM with settings from files of this user alone.
+def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str]) -> Iterator[None]:
+    """Have pyspark start the JVM with settings, and Java's options before them, from files of this user alone.
 
     Every user of the machine can read a command line, where pyspark would put them.
-
-    Args:
-        settings: The settings.
-        java: The version of Java, or None if unknown.
-        java_options: Java's options before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     *_, words = _submit_arguments()
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        if (java or 0) >= 9:  # Java 8 reads no options from files
-            early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
-            for option in filter(early.get, _JAVA_OPTIONS):
-                file = directory / f"{option}.txt"
-                _write(file, _java_arguments(shlex.split(early[option])))
-                early[option] = f'"@{file}"'
+        early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
+        for option in filter(early.get, _JAVA_OPTIONS):
+            file = directory / f"{option}.txt"
+            # With the pattern of secrets for log4j2.properties. JSON quotes words as Java reads them in such files.
+            options = [*shlex.split(early[option]), f"-Drecluster.log.secrets={java_pattern()}"]
+            _write(file, "\n".join(json.dumps(word, ensure_ascii=False) for word in options))
+            early[option] = f'"@{file}"'
         # In place of the file that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
         os.environ[_SUBMIT_ARGUMENTS] = shlex.join([_PROPERTIES_FILE, str(directory / "spark.conf"), *words])
@@ -254,16 +249,9 @@ def _settings_in_files(
                 os.environ[_SUBMIT_ARGUMENTS] = before
 
 
-def _java_arguments(words: Sequence[str]) -> str:
-    """Return Java's options as a file of arguments, with the pattern of secrets for log4j2.properties."""
-    quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
-    return "\n".join([*quoted, f"-Drecluster.log.secrets={java_pattern()}", ""])
-
-
 def _write(file: Path, text: str) -> None:
-    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
+    file.touch(0o600, exist_ok=False)
+    file.write_text(text, "utf-8", "surrogateescape")
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.iceberg.rewrite.split_points import SplitPoint, choose_split_points
+from dbt_recluster.iceberg.rewrite.sample import SplitPoint, choose_split_points
 from dbt_recluster.key.box_tree import rows_of_one_value
 
 
