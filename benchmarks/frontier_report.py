@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from optimum import optimum_at
-from workloads import Point
+from workloads import Point, best_at
 
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
+UNKNOWN = f"{OURS}, no level or run"
 # The patent limits a set. Without a limit its strategy is a different one, and a better one.
 WHOLE = "width, whole bucket"
 # Below this write amplification nothing is compared: a strategy that does nothing would be as good.
@@ -18,11 +19,6 @@ LEAST = 0.05
 # Points by strategy; then by workload; then by seed.
 Strategies = dict[str, list[Point]]
 Curves = dict[int, dict[str, Strategies]]
-
-
-def best_at(points: list[Point], scan: float) -> float:
-    """Least write amplification among points of at most this scan; infinite if there are none."""
-    return min((point.write_amplification for point in points if point.scan <= scan), default=np.inf)
 
 
 def best_other(strategies: Strategies, scan: float, whole: bool = True) -> float:
@@ -118,7 +114,7 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
     print(f"| all |{' |' * len(scans)}" + _figures(with_whole, without_whole))
     print_seeds(curves)
     print_bound(curves, best)
-    print_unknown(curves, f"{OURS}, no level or run")
+    print_unknown(curves)
     print_thresholds(curves)
 
 
@@ -157,49 +153,23 @@ def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
         )
 
 
-def print_unknown(curves: Curves, name: str) -> None:
+def print_unknown(curves: Curves) -> None:
     """Print the work of ours without levels and runs as a multiple of the work with them, at equal scan."""
-    pairs = [
-        (workload, strategies[name], strategies[OURS])
-        for workloads in curves.values()
-        for workload, strategies in workloads.items()
-        if name in strategies
-    ]
-    print_multiples("without level and run", pairs, SCANS[SCANS >= 2])
-
-
-def print_against(curves: Curves, before: Curves) -> None:
-    """Print the work of ours as a multiple of its work in other curves, at equal scan."""
-    pairs = [
-        (workload, strategies[OURS], before[seed][workload][OURS])
-        for seed, workloads in curves.items()
-        for workload, strategies in workloads.items()
-        if OURS in strategies and OURS in before.get(seed, {}).get(workload, {})
-    ]
-    by_workload = print_multiples("against the other file", pairs, SCANS)
-    for workload, value in by_workload.items():
-        print(f"  {workload:<34} {value:.3f}")
-
-
-def print_multiples(
-    title: str, pairs: list[tuple[str, list[Point], list[Point]]], scans: np.ndarray
-) -> dict[str, float]:
-    """Print and return geometric means, by workload, of the work of one curve to that of another at equal scan."""
     values: dict[str, list[float | None]] = {}
-    for workload, points, others in pairs:
-        works = [(best_at(points, scan), best_at(others, scan)) for scan in scans]
-        values.setdefault(workload, []).extend(
-            work / other for work, other in works if other > LEAST and np.isfinite(work)
-        )
-    means = {workload: geometric_mean(ratios) for workload, ratios in values.items() if ratios}
-    if means:
+    for workloads in curves.values():
+        for workload, strategies in workloads.items():
+            for scan in SCANS[SCANS >= 2]:
+                work, known = (best_at(strategies.get(name, []), scan) for name in (UNKNOWN, OURS))
+                if known > LEAST and np.isfinite(work):
+                    values.setdefault(workload, []).append(work / known)
+    if values:
+        means = {workload: geometric_mean(ratios) for workload, ratios in values.items()}
         everything = geometric_mean([ratio for ratios in values.values() for ratio in ratios])
         low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         print(
-            f"\n{title}: {everything:.3f} times the work, "
+            f"\nwithout level and run: {everything:.3f} times the work, "
             f"from {means[low]:.3f} ({low}) to {means[high]:.3f} ({high})"
         )
-    return means
 
 
 def print_thresholds(curves: Curves) -> None:

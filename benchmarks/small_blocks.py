@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from workloads import FloatArray, Table
 
-from dbt_recluster.planner import Blocks, Plan, Policy, clustering_information, plan
+from dbt_recluster.planner import Policy, clustering_information, plan
 
-FloatArray = npt.NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "small_blocks.json"
 BLOCK_ROWS = 1_000
 SETTLED = 15
@@ -105,93 +103,33 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 
-@dataclass
-class Table:
-    """A table of real keys as lists of blocks, and what became of it."""
-
-    policy: Policy
-    keys: list[FloatArray] = field(default_factory=list)
-    level: list[int] = field(default_factory=list)
-    run: list[int] = field(default_factory=list)
-    loaded: int = 0
-    rewritten: int = 0
-    merges: int = 0
-    deeper: int = 0
-
-    def blocks(self) -> Blocks:
-        """Describe the blocks to the planner."""
-        return Blocks.build(
-            np.array([part[0] for part in self.keys]),
-            np.array([part[-1] for part in self.keys]),
-            rows=np.array([len(part) for part in self.keys]),
-            level=np.array(self.level),
-            run=np.array(self.run),
-        )
-
-    def load(self, keys: FloatArray) -> None:
-        """Append a load as one run of blocks."""
-        self.loaded += len(keys)
-        self._add(np.sort(keys), 0, 0)
-
-    def recluster(self) -> None:
-        """Plan and merge once, and count the keys that the merge made deeper."""
-        planned = plan(self.blocks(), self.policy)
-        if planned.block_sets:
-            before = self._bounds()
-            self._merge(planned)
-            after = self._bounds()
-            at = np.unique(np.concatenate([*before, *after]))
-            at = np.concatenate([at, (at[:-1] + at[1:]) / 2])
-            self.deeper += int((_depth(after, at) > np.maximum(_depth(before, at), 1)).sum())
-
-    def fragmentation(self) -> float:
-        """Blocks over full blocks' worth of rows."""
-        return len(self.keys) / (self.loaded / BLOCK_ROWS)
-
-    def _merge(self, planned: Plan) -> None:
-        gone = {place for block_set in planned.block_sets for place in block_set.blocks.tolist()}
-        old = self.keys
-        kept = [place for place in range(len(old)) if place not in gone]
-        self.keys = [old[place] for place in kept]
-        self.level = [self.level[place] for place in kept]
-        self.run = [self.run[place] for place in kept]
-        self.merges += 1
-        for block_set in planned.block_sets:
-            self.rewritten += block_set.rows
-            keys = np.sort(np.concatenate([old[place] for place in block_set.blocks.tolist()]))
-            self._add(keys, block_set.level, 1_000 * self.merges + block_set.run)
-
-    def _add(self, keys: FloatArray, level: int, run: int) -> None:
-        parts = np.array_split(keys, math.ceil(len(keys) / BLOCK_ROWS))
-        self.keys += parts
-        self.level += [level] * len(parts)
-        self.run += [run] * len(parts)
-
-    def _bounds(self) -> tuple[FloatArray, FloatArray]:
-        return np.sort([part[0] for part in self.keys]), np.sort([part[-1] for part in self.keys])
-
-
-def _depth(bounds: tuple[FloatArray, FloatArray], at: FloatArray) -> npt.NDArray[np.int64]:
-    """Number of blocks over each key."""
-    depth: npt.NDArray[np.int64] = np.searchsorted(bounds[0], at, "right") - np.searchsorted(bounds[1], at)
-    return depth
+def recluster(table: Table, policy: Policy) -> int:
+    """Plan and merge once; return the number of keys that the merge made deeper."""
+    planned = plan(table.blocks(), policy)
+    if not planned.block_sets:
+        return 0
+    before = replace(table)
+    table.merge(planned)
+    at = np.unique(np.concatenate([before.lower, before.upper, table.lower, table.upper]))
+    at = np.concatenate([at, (at[:-1] + at[1:]) / 2])
+    return int((table.opened(at, at) > np.maximum(before.opened(at, at), 1)).sum())
 
 
 def measure(workload: Workload, count: int, seed: int, policy: Policy) -> dict[str, float]:
     """Load and recluster in turn."""
     random = np.random.default_rng(seed)
-    table, worst, began = Table(policy), 0.0, time.monotonic()
+    table, deeper, fragmentation, began = Table(BLOCK_ROWS), 0, [0.0], time.monotonic()
     for keys in workload.loads(random, count):
         table.load(keys)
-        table.recluster()
-        if table.loaded >= SETTLED * BLOCK_ROWS:
-            worst = max(worst, table.fragmentation())
+        deeper += recluster(table, policy)
+        full_blocks = table.loaded / BLOCK_ROWS
+        fragmentation.append(len(table.keys) / full_blocks if full_blocks >= SETTLED else 0)
     return {
-        "fragmentation": table.fragmentation(),
-        "most fragmented": worst,
+        "fragmentation": len(table.keys) / full_blocks,
+        "most fragmented": max(fragmentation),
         "rewritten": table.rewritten / table.loaded,
         "average depth": clustering_information(table.blocks()).average_depth,
-        "keys deeper": table.deeper,
+        "keys deeper": deeper,
         "seconds": time.monotonic() - began,
     }
 

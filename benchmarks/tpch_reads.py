@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -149,10 +147,7 @@ def start(
     """Generate TPC-H and return a Spark with views of its smaller tables, and the directory of all of them."""
     from dbt_recluster.adapter.connections import embedded
 
-    source = directory / "tpch"
-    generator = Path(sys.executable).with_name("tpchgen-cli")
-    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
-    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
+    source = command.tpch(directory / "tpch", options.scale, *TABLES)
     spark = embedded.start(str(directory / "lake"), settings)
     spark.sql("create schema if not exists db")
     for name in TABLES[1:]:
