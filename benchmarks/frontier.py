@@ -19,8 +19,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 
-from frontier_report import OURS, UNKNOWN, Curves, draw, print_summary, print_table
-from optimum import optimum
+from frontier_report import OURS, UNKNOWN, Curves, draw, optimum, print_summary, print_table
 from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, full_sort, simulate
 
 from dbt_recluster.planner import Policy, plan

@@ -167,37 +167,6 @@ def many_sets(spark: Any, source: Path, options: argparse.Namespace, _: PhaseTim
     return from_last_load(spark, name), {"one round": one_round, "one by one": one_by_one}
 
 
-def writer_settings(spark: Any, source: Path, options: argparse.Namespace, _: PhaseTimer) -> Case:
-    """Our merge by other settings of Parquet's writer: smaller dictionaries, faster compression."""
-    name = "benchmark.settings"
-    block_rows = load(spark, name, source, options, in_order=True)
-    limit, level = "write.parquet.dict-size-bytes", "write.parquet.compression-level"
-    sizes: dict[str, int] = {}
-
-    def way(label: str, settings: dict[str, int]) -> Way:
-        def merge() -> None:
-            texts = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
-            spark.sql(f"alter table {name} unset tblproperties if exists ('{limit}', '{level}')")
-            if settings:
-                spark.sql(f"alter table {name} set tblproperties ({texts})")
-            merge_and_commit(spark, name, [None], block_rows)
-            if label not in sizes:
-                query = f"select sum(file_size_in_bytes) from {name}.files"
-                sizes[label] = spark.sql(query).first()[0]
-                print(f"{label}: {sizes[label]:,} bytes written", flush=True)
-
-        return merge
-
-    ways = {
-        "as they are": {},
-        "dictionaries up to 128 KB": {limit: 128 << 10},
-        "dictionaries up to 64 KB": {limit: 64 << 10},
-        "zstd level 2": {level: 2},
-        "zstd level 1": {level: 1},
-    }
-    return from_last_load(spark, name), {label: way(label, settings) for label, settings in ways.items()}
-
-
 def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows: int) -> None:
     """Merge each partition of a table as a set: all in one round (None), or some, each in a round of its own."""
     table = IcebergTable.load(spark, name)
@@ -293,14 +262,12 @@ CASES: dict[str, Callable[[Any, Path, argparse.Namespace, PhaseTimer], Case]] = 
     "sorted": partial(rewrites, True),
     "unsorted": partial(rewrites, False),
     "many-sets": many_sets,
-    "settings": writer_settings,
 }
 DESCRIPTIONS = {
     "call": "8 loads, each sorted by the key: the whole call of recluster",
     "sorted": "8 loads, each sorted by the key, into 8 blocks",
     "unsorted": "8 loads as they came, into 8 blocks",
     "many-sets": "50 sets of 4 blocks, into 4 blocks each",
-    "settings": "8 loads, each sorted by the key: our merge by settings of Parquet's writer",
 }
 
 if __name__ == "__main__":

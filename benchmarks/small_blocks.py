@@ -1,7 +1,7 @@
 """Fragmentation against rows rewritten, for loads that are smaller than a block.
 
-    python benchmarks/small_blocks.py            # three seeds; writes benchmarks/results/small_blocks.json
-    python benchmarks/small_blocks.py --quick    # a fifth of the loads, one seed; writes nothing
+    python benchmarks/small_blocks.py            # three seeds
+    python benchmarks/small_blocks.py --quick    # a fifth of the loads, one seed
 
 Every load is one sorted file, and one round of recluster follows it. Fragmentation is blocks over full blocks' worth of
 rows. Its greatest value counts from the first fifteen full blocks on, because a table of three loads is no worse for
@@ -10,19 +10,16 @@ being three blocks. After every merge the depth of all bounds, and between them,
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+import command
 import numpy as np
 from workloads import FloatArray, Table
 
 from dbt_recluster.planner import Policy, clustering_information, plan
 
-RESULTS = Path(__file__).parent / "results" / "small_blocks.json"
 BLOCK_ROWS = 1_000
 SETTLED = 15
 
@@ -36,28 +33,6 @@ def in_order(
         is_late = (random.random(len(keys)) < late) & (t > 0)
         keys[is_late] = random.random(int(is_late.sum())) * t
         yield keys
-
-
-def backlog(random: np.random.Generator, following: Iterator[FloatArray]) -> Iterator[FloatArray]:
-    """Full blocks of earlier times, and then other loads."""
-    for t in range(20):
-        yield t - 20 + random.random(BLOCK_ROWS)
-    yield from following
-
-
-def over_all_keys(random: np.random.Generator, loads: int, rows: Callable[[], int]) -> Iterator[FloatArray]:
-    """Every load covers all keys."""
-    for _ in range(loads):
-        yield random.random(rows())
-
-
-def customers(random: np.random.Generator, loads: int) -> Iterator[FloatArray]:
-    """Load t brings a few rows each of some of fifty customers, ordered by customer and time."""
-    for t in range(loads):
-        some = random.choice(50, 5, replace=False)
-        yield some[random.integers(0, 5, BLOCK_ROWS // 10)] + (t + random.random(BLOCK_ROWS // 10)) / (
-            loads + 1
-        )
 
 
 @dataclass(frozen=True)
@@ -81,24 +56,16 @@ def _ordered(
 
 
 def _after_backlog(random: np.random.Generator, loads: int) -> Iterator[FloatArray]:
-    return backlog(random, _ordered(0.01, 0.6)(random, loads))
-
-
-def _over_all_keys_after_backlog(random: np.random.Generator, loads: int) -> Iterator[FloatArray]:
-    yield from (20 * keys for keys in over_all_keys(random, 1, lambda: 20 * BLOCK_ROWS))
-    yield from (20 * keys for keys in over_all_keys(random, loads, _rows(random, 0.01, 0.6)))
+    yield from (t - 20 + random.random(BLOCK_ROWS) for t in range(20))
+    yield from _ordered(0.01, 0.6)(random, loads)
 
 
 WORKLOADS: dict[str, Workload] = {
     "in order, a tenth of a block": Workload(_ordered(0.1, 0.1), 1_000, 2.0, 2.5),
-    "in order, 5 to 15 % of a block": Workload(_ordered(0.05, 0.15), 1_000, 2.0, 2.5),
     "in order, a tenth, 1 % late": Workload(_ordered(0.1, 0.1, 0.01), 1_000, 2.5, 3.0),
-    "in order, a tenth, 0.1 % late": Workload(_ordered(0.1, 0.1, 0.001), 1_000, 2.5, 3.0),
     "backlog, then 1 to 60 % in order": Workload(_after_backlog, 1_000, 1.6, 2.5),
-    "backlog, then 1 to 60 % over all keys": Workload(_over_all_keys_after_backlog, 200),
     "in order, a hundredth of a block": Workload(_ordered(0.01, 0.01), 3_000),
     "in order, 45 to 55 % of a block": Workload(_ordered(0.45, 0.55), 300),
-    "customers, a tenth of a block": Workload(customers, 1_000),
     "in order, full blocks": Workload(_ordered(1, 1), 300, 1.0, 0.0),
 }
 
@@ -135,9 +102,7 @@ def measure(workload: Workload, count: int, seed: int, policy: Policy) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--depth", type=float, default=Policy().depth)
@@ -165,9 +130,7 @@ def main() -> None:
             f"| {most['average depth']:.2f} | {most['keys deeper']:.0f} |",
             flush=True,
         )
-    standard = options.strategy == Policy().strategy and options.workloads == list(WORKLOADS)
-    if standard and not options.quick:
-        RESULTS.write_text(json.dumps({"depth": options.depth, "results": results}, indent=1) + "\n")
+    command.save(options, {"results": results})
 
 
 if __name__ == "__main__":
