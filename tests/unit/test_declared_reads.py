@@ -48,18 +48,9 @@ def test_reads_are_the_same_after_they_were_kept_as_text(
         ([{"weight": 1}], "not {'weight': 1}"),
         ([{}], "not {}"),
         ("[1", "reads must be a list of SQL predicates"),
-        (
-            [{"where": DAY, "weight": -1}],
-            "`weight` above 0 and at most 1,000,000,000, not {'where': .*'weight': -1}",
-        ),
-        (
-            [{"where": DAY, "weight": "often"}],
-            "`weight` above 0 and at most 1,000,000,000, not {'where': .*'weight': 'often'}",
-        ),
-        (
-            [f"k = {number}" for number in range(1_000_000)],
-            r"must be shorter: 1,000,000 reads take [\d,]+ characters",
-        ),
+        ([{"where": DAY, "weight": -1}], "`weight` above 0 and at most 1,000,000,000, not {.*'weight': -1}"),
+        ([{"where": DAY, "weight": "often"}], "`weight` above 0 and at most .*, not {.*'weight': 'often'}"),
+        ([f"k = {n}" for n in range(1_000_000)], r"must be shorter: 1,000,000 reads take [\d,]+ characters"),
         ([f"k = {number}" for number in range(500)], r"must be shorter: 500 reads take [\d,]+ characters"),
     ],
 )

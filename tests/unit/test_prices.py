@@ -36,13 +36,10 @@ def test_what_is_known_has_a_price() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (
-            {**GIVEN, "compute_hour": -1},
-            "var x must have a compute_hour from 0 to 1,000,000,000, not -1",
-        ),
+        ({**GIVEN, "compute_hour": -1}, "var x must have a compute_hour from 0 to 1,000,000,000, not -1"),
         (
             {**GIVEN, "terabyte_scanned": "five"},
-            "var x must have a terabyte_scanned from 0 to 1,000,000,000, not 'five'",
+            "must have a terabyte_scanned from 0 to 1,000,000,000, not 'five'",
         ),
         ({**GIVEN, "terabyte_scanned": "nan"}, "must have a terabyte_scanned from 0 to"),
         ({**GIVEN, "compute_hour": True}, "must have a compute_hour from 0 to 1,000,000,000, not True"),
