@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.key.box_tree import (
@@ -85,7 +85,6 @@ def is_inside(rank: IntArray, lower: IntArray, upper: IntArray) -> np.ndarray:
     return inside
 
 
-@settings(deadline=None)
 @given(rows(), LIMITS, PER_BLOCK)
 def test_each_row_lies_in_the_one_region_that_its_ranks_and_share_lead_to(
     table: Rows, limit: int, per_block: float
@@ -104,7 +103,6 @@ def test_each_row_lies_in_the_one_region_that_its_ranks_and_share_lead_to(
         )
 
 
-@settings(deadline=None)
 @given(rows(), LIMITS, PER_BLOCK)
 def test_regions_are_disjoint_and_cover_every_cell(table: Rows, limit: int, per_block: float) -> None:
     tree = cut_into_boxes(table.points, limit, table.parts, per_block)
@@ -123,7 +121,6 @@ def test_regions_are_disjoint_and_cover_every_cell(table: Rows, limit: int, per_
     assert (again.box_of(cells, np.zeros(len(cells), np.int64)) == box).all()
 
 
-@settings(deadline=None)
 @given(rows(), LIMITS, PER_BLOCK)
 @example(ranked([[1] * 50, [1] * 50], 4), 20, 0.1)
 def test_boxes_hold_at_most_the_limit_and_are_the_hulls_of_their_rows(
@@ -146,7 +143,6 @@ def test_boxes_hold_at_most_the_limit_and_are_the_hulls_of_their_rows(
             assert len(members) == np.ceil(own.sum() / rows_of_one_value(limit))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400), st.floats(1, 200))
 def test_shares_of_equal_rows_keep_a_distance_from_the_limit(count: int, limit: float) -> None:
     most = rows_of_one_value(limit)
@@ -158,7 +154,6 @@ def test_shares_of_equal_rows_keep_a_distance_from_the_limit(count: int, limit: 
     assert len(tree) == (1 if count <= limit else np.ceil(count / most))
 
 
-@settings(deadline=None)
 @given(rows(), LIMITS, PER_BLOCK)
 def test_rows_that_fit_are_cut_only_if_that_pays(table: Rows, limit: int, per_block: float) -> None:
     """A block more costs ``per_block``, so what boxes cost never rises by a cut."""
@@ -249,7 +244,6 @@ def naive_side(blocks: float, widths: list[float]) -> float:
     return high
 
 
-@settings(deadline=None)
 @given(
     st.integers(2, 4).flatmap(
         lambda columns: st.lists(
@@ -274,7 +268,6 @@ CODED_BOXES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(CODED_BOXES)
 def test_hulls_and_costs(boxes: list[tuple[int, list[int], list[int], list[int]]]) -> None:
     _, code = np.unique([box[0] for box in boxes], return_inverse=True)
@@ -287,7 +280,6 @@ def test_hulls_and_costs(boxes: list[tuple[int, list[int], list[int], list[int]]
     assert box_costs(lower, upper, 10) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(CODED_BOXES, st.integers(1, 40), st.data())
 def test_points_lie_in_their_boxes_and_stand_for_their_rows(
     boxes: list[tuple[int, list[int], list[int], list[int]]], count: int, data: st.DataObject

@@ -42,7 +42,7 @@ def rank(ends: list[Any], value: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, data: st.DataObject) -> None:
     type_, strategy = VALUES[kind]

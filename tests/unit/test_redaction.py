@@ -27,11 +27,6 @@ from dbt_recluster.iceberg.session.redaction import (
 PW = "open-wide"
 
 
-@pytest.fixture(autouse=True)
-def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_hidden", frozenset())
-
-
 # Settings whose whole value is secret.
 OF_CATALOG = ("jdbc.password", "passphrase", "shared_key", "client-key", "encryption.key", "s3.sse.key")
 HEADERS = ("header.X-Api-Key", "header.X-Anything")

@@ -17,7 +17,6 @@ from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.connections.recluster_session import session_settings
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session import redaction
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect
 
 LAKE = {
@@ -28,9 +27,8 @@ LAKE = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment of the test's own, and nothing hidden by other tests."""
+    """An environment of the test's own."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
-    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def credentials(**profile: Any) -> ReclusterCredentials:

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster.iceberg.session import redaction
 from dbt_recluster.job.command_line import main
 from dbt_recluster.job.request import parse
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.runner import OPERATIONS
-
-
-@pytest.fixture(autouse=True)
-def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def test_all_options_of_recluster() -> None:
