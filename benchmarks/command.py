@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines share: arguments, a directory to work in, and the figures as JSON.
+"""What the benchmarks share: arguments, a directory to work in, TPC-H, and the figures as JSON.
 
 Import it first: it makes the helpers in tests/support importable.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,17 @@ def own_directory(name: str) -> Iterator[Path]:
     """Yield an empty directory that goes away again."""
     with tempfile.TemporaryDirectory(prefix=f"recluster-{name}-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+def tpch(directory: Path, scale: float, *tables: str) -> Path:
+    """Return a directory with tables of TPC-H as Parquet files, which are made on the first call."""
+    if not all((directory / f"{table}.parquet").exists() for table in tables):
+        directory.mkdir(parents=True, exist_ok=True)
+        made = ["parquet", "-s", f"{scale:g}", "--tables", ",".join(tables), "--output-dir", str(directory)]
+        subprocess.run(
+            [Path(sys.executable).with_name("tpchgen-cli"), *made], check=True, capture_output=True
+        )
+    return directory
 
 
 def save(options: argparse.Namespace, figures: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/curves.py                  # all tables
     python benchmarks/curves.py --quick          # the same, shorter and rougher
-    python benchmarks/curves.py cuts loads       # some of them
+    python benchmarks/curves.py cuts rest        # some of them
 
 A block is known by the least and greatest value of each column of its rows, as Iceberg stores it. Points are the values
 of random rows, boxes take 1 % of the rows of each column around a random row, and both are counted after each load.
@@ -14,49 +14,52 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 from curve_layout import FloatArray, IntArray, Queries, Table, along, arrow, in_boxes, z_order
-from curve_workloads import WORKLOADS, in_order, samples
 
-from dbt_recluster.clustering.curve_boundaries import as_properties
-from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.planner import Blocks, Policy, curve_information, plan
-from dbt_recluster.planner.curves import CurveBlocks
 
 _BLOCK_ROWS, _BLOCKS_OF_LOAD = 256, 8
 _ROWS_OF_LOAD = _BLOCK_ROWS * _BLOCKS_OF_LOAD
 _MOST_ROUNDS = 50
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How long a run takes: loads of a workload, and blocks of the greatest table that is planned."""
-
-    loads: int = 30
-    blocks: int = 1_000_000
+DOMAIN = 1 << 20
 
 
-@dataclass(frozen=True)
-class Result:
-    """Figures of a series of loads: means over them.
+def uniform(random: np.random.Generator, rows: int, dimensions: int, _: int) -> list[IntArray]:
+    """Independent columns, evenly spread."""
+    return [random.integers(0, DOMAIN, rows) for _ in range(dimensions)]
 
-    Attributes:
-        opened: Blocks that a point of each column and a box open, times those of a table sorted at once.
-        rewritten: Rows rewritten for each row loaded.
-    """
 
-    opened: FloatArray
-    rewritten: float
+def skewed(random: np.random.Generator, rows: int, dimensions: int, _: int) -> list[IntArray]:
+    """Independent columns by Zipf's law: the first value has a quarter of the rows, in the next column a third."""
+    return [np.minimum(random.zipf(1.3 + 0.1 * place, rows), DOMAIN) for place in range(dimensions)]
 
-    @property
-    def point(self) -> float:
-        """Blocks that a point of any one column opens, times those of a table sorted at once."""
-        return float(self.opened[:-1].mean())
+
+def correlated(random: np.random.Generator, rows: int, dimensions: int, _: int) -> list[IntArray]:
+    """All columns follow the first, up to a deviation of a twentieth of the domain."""
+    first = random.random(rows)
+    return [
+        (np.clip(first + (place > 0) * random.normal(0, 0.05, rows), 0, 1) * (DOMAIN - 1)).astype(np.int64)
+        for place in range(dimensions)
+    ]
+
+
+def in_order(random: np.random.Generator, rows: int, dimensions: int, loads: int) -> list[IntArray]:
+    """The first column is time, and each load brings its own; the others are evenly spread."""
+    time = np.floor(np.arange(rows) * loads / rows) + random.random(rows)
+    return [(time * 1_000).astype(np.int64), *uniform(random, rows, dimensions - 1, loads)]
+
+
+WORKLOADS: dict[str, Callable[[np.random.Generator, int, int, int], list[IntArray]]] = {
+    "uniform": uniform,
+    "skewed": skewed,
+    "correlated": correlated,
+    "in order": in_order,
+}
 
 
 def markdown(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -106,30 +109,32 @@ class Loads:
         mean: FloatArray = np.mean(opened, axis=0)
         return mean
 
-    def arrive(self, table: Table, number: int, arrival: str) -> None:
-        """Load the rows in an order: along the curve, once there is one, by a column, or none; draw the curve."""
+    def arrive(self, table: Table, number: int) -> None:
+        """Load the rows along the curve, once there is one, and draw the curve."""
         rows = [column[number * _ROWS_OF_LOAD : (number + 1) * _ROWS_OF_LOAD] for column in self.columns]
-        key = rows[int(arrival[-1])] if arrival.startswith("column") else None
-        if arrival == "curve" and table.recorded is not None:
-            key = table.recorded.index_of_load(arrow(rows))
-        table.load(_ROWS_OF_LOAD, key)
+        table.load(_ROWS_OF_LOAD, table.recorded.index_of_load(arrow(rows)) if table.recorded else None)
         table.draw()
 
-    def reclustered(self, depth: float, arrival: str = "curve", known: Curve | None = None) -> Result:
-        """Recluster after each load; with ``known`` boundaries from the beginning."""
-        table, opened = Table(self.columns, _BLOCK_ROWS, known, known), list[FloatArray]()
+    def reclustered(self, depth: float) -> tuple[float, float]:
+        """Recluster after each load.
+
+        Returns:
+            Blocks that a point of any one column opens, times those of a table sorted at once, and rows rewritten for
+            each row loaded: means over the loads.
+        """
+        table, opened = Table(self.columns, _BLOCK_ROWS), list[FloatArray]()
         for number, queries in enumerate(self.queries):
-            self.arrive(table, number, arrival)
-            table.curve = known or table.curve
+            self.arrive(table, number)
             table.recluster(depth)
             opened.append(queries.opened(table))
-        return Result(np.mean(opened, axis=0) / self.ideal, table.rewritten / table.loaded)
+        times = np.mean(opened, axis=0) / self.ideal
+        return float(times[:-1].mean()), table.rewritten / table.loaded
 
     def _until(self, number: int) -> list[IntArray]:
         return [column[: _ROWS_OF_LOAD * (number + 1)] for column in self.columns]
 
 
-def table_cuts(_: Scale) -> None:
+def table_cuts(_: int) -> None:
     """The whole table written at once: boxes, and even cuts along the curve, along a z-order of ranks and Iceberg's."""
     rows = []
     for dimensions in (2, 3, 4):
@@ -165,13 +170,13 @@ def table_cuts(_: Scale) -> None:
     )
 
 
-def table_late(scale: Scale) -> None:
+def table_late(loads: int) -> None:
     """A load in order of time, some of whose rows are late, cut by itself: its blocks that a point of time opens."""
     rows = []
     for dimensions in (2, 3):
         for late in (0, 0.002, 0.01, 0.05):
             random = np.random.default_rng(1)
-            columns = in_order(random, scale.loads * _ROWS_OF_LOAD, dimensions, scale.loads)
+            columns = in_order(random, loads * _ROWS_OF_LOAD, dimensions, loads)
             new = slice(len(columns[0]) - 4 * _ROWS_OF_LOAD, None)
             is_late = np.flatnonzero(random.random(4 * _ROWS_OF_LOAD) < late) + new.start
             columns[0][is_late] = columns[0][random.integers(0, new.start, len(is_late))]
@@ -191,7 +196,7 @@ def table_late(scale: Scale) -> None:
     )
 
 
-def table_parts(_: Scale) -> None:
+def table_parts(_: int) -> None:
     """Parts of a column against blocks: 1,024 blocks of 64 rows, written at once."""
     rows, sizes = [], (10, 8, 7, 6, 5, 4)
     for dimensions in (2, 3):
@@ -206,60 +211,31 @@ def table_parts(_: Scale) -> None:
     markdown("blocks that a point opens, times those with 2^10 parts", headings, rows)
 
 
-def table_thresholds(scale: Scale) -> None:
+def table_thresholds(loads: int) -> None:
     """What a threshold means."""
     rows, depths = [], (1.5, 2, 3, 4, 6, 8)
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
-            loads = Loads(made(name, dimensions, scale.loads))
-            results = map(loads.reclustered, depths)
-            rows.append([name, str(dimensions), *(f"{r.point:.2f} / {r.rewritten:.2f}" for r in results)])
+            results = map(Loads(made(name, dimensions, loads)).reclustered, depths)
+            rows.append(
+                [name, str(dimensions), *(f"{point:.2f} / {rewritten:.2f}" for point, rewritten in results)]
+            )
     headings = ["workload", "columns", *(f"depth {depth}" for depth in depths)]
     markdown(
         "blocks that a point opens, times those of a table written at once / rows rewritten", headings, rows
     )
 
 
-def table_loads(scale: Scale) -> None:
-    """Loads that come sorted along the curve, unsorted or sorted by a column; depth 4."""
-    rows = []
-    arrivals = ("curve", "unsorted", "column 0", "column 1")
-    for dimensions in (2, 3):
-        for name in WORKLOADS:
-            loads = Loads(made(name, dimensions, scale.loads))
-            results = [loads.reclustered(4, arrival) for arrival in arrivals]
-            cells = [f"{r.point:.2f} / {r.opened[-1]:.2f} / {r.rewritten:.2f}" for r in results]
-            rows.append([name, str(dimensions), *cells])
-    markdown(
-        "a point / a box, times those of a table written at once / rows rewritten",
-        ["workload", "columns", *arrivals],
-        rows,
-    )
-
-
-def table_drift(scale: Scale) -> None:
-    """In order of time: boundaries drawn after each load, and known from the beginning; depth 4."""
-    rows = []
-    for dimensions in (2, 3):
-        loads = Loads(made("in order", dimensions, scale.loads))
-        for label, known in (("drawn", None), ("known", Curve.of(arrow(loads.columns)))):
-            result = loads.reclustered(4, known=known)
-            opened = " / ".join(f"{count:.2f}" for count in result.opened[:-1])
-            rows.append([str(dimensions), label, opened, f"{result.point:.2f}", f"{result.rewritten:.2f}"])
-    headings = ["columns", "boundaries", "a point of each column", "mean", "rewritten"]
-    markdown("blocks opened, times those of a table written at once", headings, rows)
-
-
-def table_rest(scale: Scale) -> None:
+def table_rest(loads: int) -> None:
     """Rounds until nothing is planned after each load."""
     rows, depths = [], (1, 1.5, 2, 4)
     for dimensions in (2, 3):
         for name in WORKLOADS:
-            loads, cells = Loads(made(name, dimensions, scale.loads)), list[str]()
+            series, cells = Loads(made(name, dimensions, loads)), list[str]()
             for depth in depths:
-                table, rounds = Table(loads.columns, _BLOCK_ROWS), list[int]()
-                for number in range(scale.loads):
-                    loads.arrive(table, number, "curve")
+                table, rounds = Table(series.columns, _BLOCK_ROWS), list[int]()
+                for number in range(loads):
+                    series.arrive(table, number)
                     rounds.append(table.recluster(depth, _MOST_ROUNDS))
                 cells.append(f"{max(rounds)} / {table.rewritten / table.loaded:.2f}")
             rows.append([name, str(dimensions), *cells])
@@ -267,124 +243,21 @@ def table_rest(scale: Scale) -> None:
     markdown(f"most rounds, of {_MOST_ROUNDS} / rows rewritten", headings, rows)
 
 
-def table_boundaries(_: Scale) -> None:
-    """Characters of the property that records a column's boundaries."""
-    rows, key = [], parse_cluster_key("hilbert(a, b)")
-    for name, sample in samples(np.random.default_rng(0), 32_768).items():
-        properties = as_properties(key, Curve.of([sample, sample]), {"a": 1, "b": 2})
-        rows.append([name, f"{max(map(len, properties.values())):,}"])
-    markdown("boundaries", ["type", "characters"], rows)
-
-
-def table_report(scale: Scale) -> None:
-    """What a report can say by boxes and rows of blocks alone, times what reads of real rows see."""
-    rows = []
-    for dimensions in (2, 3):
-        for name in WORKLOADS:
-            loads = Loads(made(name, dimensions, scale.loads))
-            queries = Queries.of(loads.columns, 2_000)
-            then = queries.opened(at_once(loads.columns))
-            for label, depth in (("depth 4", 4.0), ("depth 2", 2.0), ("unsorted", None)):
-                table = Table(loads.columns, _BLOCK_ROWS)
-                for number in range(scale.loads):
-                    loads.arrive(table, number, "unsorted" if depth is None else "curve")
-                    if depth is not None:
-                        table.recluster(depth)
-                seen, now = curve_information(table.on_curve(), _BLOCK_ROWS), queries.opened(table)
-                ratios = (
-                    np.array([*seen.point_blocks, seen.box_blocks]) / now,
-                    np.array([*seen.sorted_point_blocks, seen.sorted_box_blocks]) / then,
-                )
-                cells = [
-                    " / ".join(f"{value:.2f}" for value in part)
-                    for ratio in ratios
-                    for part in np.split(ratio, [-1])
-                ]
-                rows.append([name, str(dimensions), label, *cells])
-    headings = ["workload", "columns", "table", "a point", "a box", "a point, sorted at once", "a box"]
-    markdown("estimated, times real", headings, rows)
-
-
-def table_scale(scale: Scale) -> None:
-    """Processor seconds of a plan: six runs of descending size over each other, depth 4."""
-    rows = []
-    texts = [f"https://www.example.com/{rank:04}" for rank in range(1 << 10)]
-    for dimensions in (2, 3, 4):
-        for blocks in (scale.blocks // 10, scale.blocks):
-            lower, upper, rows_of, level, run = _runs(dimensions, blocks)
-            for name, values in (("numbers", pa.array(range(1 << 10))), ("text", pa.array(texts))):
-                low, high = (
-                    [values.take(pa.array(column)) for column in columns] for columns in (lower, upper)
-                )
-                known = [np.zeros(len(rows_of), np.bool_)] * dimensions
-                curve_blocks = CurveBlocks(Curve((values[1:],) * dimensions), low, high, known, rows_of)
-                took: list[float] = []
-                planned = _timed(took, partial(_planned_blocks, curve_blocks, level, run))
-                _timed(took, partial(plan, planned, Policy(depth=4, block_rows=8)))
-                fresh = CurveBlocks(curve_blocks.curve, low, high, known, rows_of)
-                _timed(took, partial(curve_information, fresh, 8))
-                rows.append([str(dimensions), f"{blocks:,}", name, *(f"{seconds:.2f}" for seconds in took)])
-    markdown("seconds", ["columns", "blocks", "of", "blocks to intervals", "plan", "report"], rows)
-
-
-def _planned_blocks(blocks: CurveBlocks, level: IntArray, run: IntArray) -> Blocks:
-    layout = blocks.layout(run, run, level)
-    lower, upper, _ = blocks.along_curve(layout.chain)
-    return Blocks.build(lower, upper, rows=blocks.rows, level=level, run=layout.chain, layout=layout)
-
-
-def _timed(took: list[float], step: Callable[[], Any]) -> Any:
-    began = time.process_time()
-    result = step()
-    took.append(time.process_time() - began)
-    return result
-
-
-def _runs(
-    dimensions: int, blocks: int
-) -> tuple[list[IntArray], list[IntArray], IntArray, IntArray, IntArray]:
-    """Boxes of runs of eight rows a block, as ranks: lower, upper, rows, level, run."""
-    random = np.random.default_rng(blocks)
-    domain = 1 << 10
-    curve = Curve((pa.array(np.arange(1, domain)),) * dimensions)
-    lower: list[list[IntArray]] = [[] for _ in range(dimensions)]
-    upper: list[list[IntArray]] = [[] for _ in range(dimensions)]
-    levels, sizes = [12, 6, 3, 1, 0, 0], [0.7, 0.2, 0.05, 0.025, 0.0125, 0.0125]
-    counts = [int(share * blocks) for share in sizes]
-    for count in counts:
-        columns = [random.integers(0, domain, count * 8) for _ in range(dimensions)]
-        order = np.argsort(curve.index(arrow(columns)), kind="stable")
-        for place, column in enumerate(columns):
-            parts = column[order].reshape(count, 8)
-            lower[place].append(parts.min(axis=1))
-            upper[place].append(parts.max(axis=1))
-    return (
-        [np.concatenate(parts) for parts in lower],
-        [np.concatenate(parts) for parts in upper],
-        np.full(sum(counts), 8),
-        np.repeat(levels, counts),
-        np.repeat(np.arange(1, 7), counts),
-    )
-
-
-TABLES: dict[str, Callable[[Scale], None]] = {
+TABLES: dict[str, Callable[[int], None]] = {
     name.removeprefix("table_"): table for name, table in globals().items() if name.startswith("table_")
 }
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], metavar="TABLE", help=", ".join(TABLES))
-    parser.add_argument("--quick", action="store_true", help="12 loads, smaller tables")
+    parser.add_argument("--quick", action="store_true", help="12 loads instead of 30")
     options = parser.parse_args()
-    scale = Scale(12, 20_000) if options.quick else Scale()
     for name in options.tables or TABLES:
         began = time.monotonic()
         print(f"## {name}\n\n{(TABLES[name].__doc__ or '').splitlines()[0]}\n")
-        TABLES[name](scale)
+        TABLES[name](12 if options.quick else 30)
         print(f"{name}: {time.monotonic() - began:.0f} s\n", flush=True)
 
 

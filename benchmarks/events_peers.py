@@ -32,9 +32,9 @@ PACKAGES = (
     "io.delta:delta-spark_2.12:3.3.2",
 )
 KEY = parse_cluster_key("hilbert(user, day)")
-# Files of a load, and loads between two rewrites of a peer.
-FILES, EVERY = 5, 5
+FILES = 5  # of a load
 DDL = "(user bigint, day bigint, id bigint, payload string)"
+ICEBERG = "using iceberg tblproperties ('write.distribution-mode' = 'none')"
 # Random characters in each row, so that files of equal rows have about equal sizes.
 PAYLOAD = 180
 
@@ -54,8 +54,9 @@ class Bounds:
 class Peer:
     """A table, how a load is appended to it, and what follows the load."""
 
-    def __init__(self, spark: Any, name: str, block_bytes: int) -> None:
+    def __init__(self, spark: Any, name: str, block_bytes: int, how: str = ICEBERG) -> None:
         self.spark, self.name, self.block_bytes = spark, name, block_bytes
+        spark.sql(f"create table {name} {DDL} {how}")
 
     def append(self, load: str) -> None:
         """Append the files of a load, which is a SQL relation."""
@@ -83,9 +84,6 @@ class Ours(Peer):
     def __init__(self, spark: Any, name: str, block_bytes: int, depth: float, block_rows: int) -> None:
         super().__init__(spark, name, block_bytes)
         self.depth, self.block_rows = depth, block_rows
-        spark.sql(
-            f"create table {name} {DDL} using iceberg tblproperties ('write.distribution-mode' = 'none')"
-        )
 
     def append(self, load: str) -> None:
         table = IcebergTable.load(self.spark, self.name)
@@ -99,14 +97,8 @@ class Ours(Peer):
 class ZOrder(Peer):
     """Iceberg's z-order of everything, after every fifth load."""
 
-    def __init__(self, spark: Any, name: str, block_bytes: int) -> None:
-        super().__init__(spark, name, block_bytes)
-        spark.sql(
-            f"create table {name} {DDL} using iceberg tblproperties ('write.distribution-mode' = 'none')"
-        )
-
     def rewrite(self, number: int) -> int:
-        if number % EVERY:
+        if number % events.EVERY:
             return 0
         catalog, _, table = self.name.partition(".")
         rows = int(self.spark.table(self.name).count())
@@ -122,12 +114,11 @@ class Liquid(Peer):
     """Delta's liquid clustering after every fifth load; a cube of so many bytes is final."""
 
     def __init__(self, spark: Any, path: Path, block_bytes: int, cube_bytes: int) -> None:
-        super().__init__(spark, f"delta.`{path}`", block_bytes)
+        super().__init__(spark, f"delta.`{path}`", block_bytes, "using delta cluster by (user, day)")
         self.path, self.cube_bytes = path, cube_bytes
-        spark.sql(f"create table {self.name} {DDL} using delta cluster by (user, day)")
 
     def rewrite(self, number: int) -> int:
-        if number % EVERY:
+        if number % events.EVERY:
             return 0
         prefix = "spark.databricks.delta.optimize"
         for setting, value in {

@@ -5,7 +5,6 @@
     python benchmarks/frontier.py --seeds 1 2         # measures these seeds, keeps the figures of others
     python benchmarks/frontier.py --only payback      # measures this strategy again, keeps the others' figures
     python benchmarks/frontier.py --only              # measures nothing, prints and draws the stored figures
-    python benchmarks/frontier.py --only --output after.json --against before.json    # payback of two files
 
 Scan is the mean number of blocks that a read of one random key opens. A strategy is a curve with one point for each
 threshold. At a given scan it counts with the least write amplification of its points of equal or smaller scan.
@@ -20,9 +19,8 @@ from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 
-from frontier_report import OURS, Curves, draw, print_against, print_summary, print_table
-from optimum import optimum
-from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, simulate
+from frontier_report import OURS, UNKNOWN, Curves, draw, optimum, print_summary, print_table
+from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, full_sort, simulate
 
 from dbt_recluster.planner import Policy, plan
 
@@ -31,7 +29,7 @@ THRESHOLDS = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12
 
 
 def strategy(
-    name: str, repeat: bool = True, blocks_of_set: int | None = None
+    name: str, repeat: bool = True, blocks_of_set: int | None = None, with_reads: bool = False
 ) -> Callable[[float], Callable[[Table], None]]:
     """Return a step that plans and merges, once or until the plan is empty, with limited sets or not."""
 
@@ -40,7 +38,7 @@ def strategy(
 
         def step(table: Table) -> None:
             while True:
-                next_plan = plan(table.blocks(), policy)
+                next_plan = plan(table.blocks(reads=table.reads if with_reads else None), policy)
                 table.merge(next_plan)
                 if not repeat or not next_plan.block_sets:
                     return
@@ -50,20 +48,10 @@ def strategy(
     return at
 
 
-def full_sort(threshold: float) -> Callable[[Table], None]:
-    """Return a step that rewrites the whole table when its average depth is above the threshold."""
-
-    def step(table: Table) -> None:
-        if table.blocks().intervals.depths().mean() > threshold:
-            table.merge_sets([(list(range(len(table.keys))), 0)])
-
-    return step
-
-
 # The strategies of the sources run in two forms, as a user can run them: once after a load, or until the plan is empty.
 STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
     OURS: strategy("payback"),
-    "payback, no level or run": strategy("payback"),
+    UNKNOWN: strategy("payback"),
     "peak": strategy("peak"),
     "peak, once": strategy("peak", repeat=False),
     "above_average": strategy("above_average"),
@@ -82,7 +70,7 @@ def measure(
     began = time.monotonic()
     curves = {
         name: [
-            simulate(workload, threshold, STEPS[name](threshold), loads, seed, known="no level" not in name)
+            simulate(workload, threshold, STEPS[name](threshold), loads, seed, known=name != UNKNOWN)
             for threshold in thresholds
         ]
         for name in names
@@ -131,9 +119,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--loads", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--output", type=Path, default=RESULTS, help="JSON; the plot goes beside it")
-    parser.add_argument(
-        "--against", type=Path, help="JSON to compare payback with, instead of other strategies"
-    )
     return parser.parse_args()
 
 
@@ -155,9 +140,6 @@ def main() -> None:
             workloads[workload] = {name: known[name] for name in STEPS if name in known}
             curves[seed] = {name: workloads[name] for name in WORKLOADS if name in workloads}
             store(options.output, curves, options.loads, best)
-    if options.against:
-        print_against(curves, stored(options.against))
-        return
     complete = {
         seed: workloads
         for seed, workloads in curves.items()

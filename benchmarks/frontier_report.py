@@ -1,15 +1,15 @@
-"""Tables and plot of benchmarks/frontier.py."""
+"""Tables and plot of benchmarks/frontier.py, and the optimum."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-from optimum import optimum_at
-from workloads import Point
+from workloads import Point, best_at
 
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
+UNKNOWN = f"{OURS}, no level or run"
 # The patent limits a set. Without a limit its strategy is a different one, and a better one.
 WHOLE = "width, whole bucket"
 # Below this write amplification nothing is compared: a strategy that does nothing would be as good.
@@ -20,9 +20,54 @@ Strategies = dict[str, list[Point]]
 Curves = dict[int, dict[str, Strategies]]
 
 
-def best_at(points: list[Point], scan: float) -> float:
-    """Least write amplification among points of at most this scan; infinite if there are none."""
-    return min((point.write_amplification for point in points if point.scan <= scan), default=np.inf)
+def optimum(loads: int, prices: int = 60) -> list[tuple[float, float]]:
+    """Lower convex hull of the figures that any schedule of merges can reach.
+
+    After each load a schedule decides how many of the youngest runs to merge. Let C(n) be the least cost of n loads on
+    top of an older run, where a merge costs its rows and every run costs a price after each load. The oldest of these
+    runs was last merged at some load s, when it held s loads. The n - s loads after it cost C(n - s). The least cost
+    is found by dynamic programming over s, as in Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction"
+    (2014), with a price for runs instead of a limit on them.
+
+    Args:
+        loads: Number of loads, all of one size.
+        prices: Number of prices to try.
+
+    Returns:
+        (mean number of runs, rows rewritten for each row loaded), ascending by runs.
+    """
+    schedules = set()
+    for price in np.geomspace(0.01, 2.0 * loads, prices):
+        cost, work, runs = np.zeros(loads + 1), np.zeros(loads + 1), np.zeros(loads + 1)
+        # The same if the oldest run was merged at exactly this load.
+        merged = np.full(loads + 1, np.inf)
+        merged_work, merged_runs = np.zeros(loads + 1), np.zeros(loads + 1)
+        merged[1] = 0.0
+        for n in range(1, loads + 1):
+            if n > 1:
+                last = np.arange(1, n)
+                total = merged[last] + cost[n - last - 1] + n
+                best = int(total.argmin())
+                merged[n] = total[best]
+                merged_work[n] = merged_work[last[best]] + work[n - last[best] - 1] + n
+                merged_runs[n] = merged_runs[last[best]] + runs[n - last[best] - 1]
+            last = np.arange(1, n + 1)
+            total = merged[last] + cost[n - last]
+            best = int(total.argmin())
+            cost[n] = price * n + total[best]
+            work[n] = merged_work[last[best]] + work[n - last[best]]
+            runs[n] = n + merged_runs[last[best]] + runs[n - last[best]]
+        schedules.add((float(runs[loads] / loads), float(work[loads] / loads)))
+    return sorted(schedules)
+
+
+def optimum_at(points: list[tuple[float, float]], scan: float) -> float:
+    """Write amplification of the optimum at a mean number of runs.
+
+    It is linear between two schedules, because switching from one to the other reaches about the points between them.
+    """
+    runs, work = zip(*points, strict=True)
+    return float(np.interp(scan, runs, work))
 
 
 def best_other(strategies: Strategies, scan: float, whole: bool = True) -> float:
@@ -118,7 +163,7 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
     print(f"| all |{' |' * len(scans)}" + _figures(with_whole, without_whole))
     print_seeds(curves)
     print_bound(curves, best)
-    print_unknown(curves, f"{OURS}, no level or run")
+    print_unknown(curves)
     print_thresholds(curves)
 
 
@@ -157,49 +202,23 @@ def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
         )
 
 
-def print_unknown(curves: Curves, name: str) -> None:
+def print_unknown(curves: Curves) -> None:
     """Print the work of ours without levels and runs as a multiple of the work with them, at equal scan."""
-    pairs = [
-        (workload, strategies[name], strategies[OURS])
-        for workloads in curves.values()
-        for workload, strategies in workloads.items()
-        if name in strategies
-    ]
-    print_multiples("without level and run", pairs, SCANS[SCANS >= 2])
-
-
-def print_against(curves: Curves, before: Curves) -> None:
-    """Print the work of ours as a multiple of its work in other curves, at equal scan."""
-    pairs = [
-        (workload, strategies[OURS], before[seed][workload][OURS])
-        for seed, workloads in curves.items()
-        for workload, strategies in workloads.items()
-        if OURS in strategies and OURS in before.get(seed, {}).get(workload, {})
-    ]
-    by_workload = print_multiples("against the other file", pairs, SCANS)
-    for workload, value in by_workload.items():
-        print(f"  {workload:<34} {value:.3f}")
-
-
-def print_multiples(
-    title: str, pairs: list[tuple[str, list[Point], list[Point]]], scans: np.ndarray
-) -> dict[str, float]:
-    """Print and return geometric means, by workload, of the work of one curve to that of another at equal scan."""
     values: dict[str, list[float | None]] = {}
-    for workload, points, others in pairs:
-        works = [(best_at(points, scan), best_at(others, scan)) for scan in scans]
-        values.setdefault(workload, []).extend(
-            work / other for work, other in works if other > LEAST and np.isfinite(work)
-        )
-    means = {workload: geometric_mean(ratios) for workload, ratios in values.items() if ratios}
-    if means:
+    for workloads in curves.values():
+        for workload, strategies in workloads.items():
+            for scan in SCANS[SCANS >= 2]:
+                work, known = (best_at(strategies.get(name, []), scan) for name in (UNKNOWN, OURS))
+                if known > LEAST and np.isfinite(work):
+                    values.setdefault(workload, []).append(work / known)
+    if values:
+        means = {workload: geometric_mean(ratios) for workload, ratios in values.items()}
         everything = geometric_mean([ratio for ratios in values.values() for ratio in ratios])
         low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         print(
-            f"\n{title}: {everything:.3f} times the work, "
+            f"\nwithout level and run: {everything:.3f} times the work, "
             f"from {means[low]:.3f} ({low}) to {means[high]:.3f} ({high})"
         )
-    return means
 
 
 def print_thresholds(curves: Curves) -> None:

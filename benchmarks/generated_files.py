@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+# Distance of the blocks' least keys, as in the source below.
+STRIDE = 1000
+
 # For the compiler that Spark has for its own generated code, hence the raw types.
 _SOURCE = """
 import java.nio.ByteBuffer;
@@ -14,14 +17,15 @@ import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Types;
 
 public class GeneratedFiles {
-  public static void append(
-      Table table, int partition, long first, long last, long stride, long width, long rows, long bytes) {
+  private static final long STRIDE = 1000, WIDTH = 500, ROWS = 1000000, BYTES = 400000000;
+
+  public static void append(Table table, int partition, long first, long last) {
     PartitionSpec spec = table.spec();
     AppendFiles append = table.newFastAppend();
     Map counts = new HashMap();
     Map nulls = new HashMap();
     for (int id = 1; id <= table.schema().columns().size(); id++) {
-      counts.put(Integer.valueOf(id), Long.valueOf(rows));
+      counts.put(Integer.valueOf(id), Long.valueOf(ROWS));
       nulls.put(Integer.valueOf(id), Long.valueOf(0L));
     }
     for (long number = first; number < last; number++) {
@@ -29,15 +33,15 @@ public class GeneratedFiles {
       Map upper = new HashMap();
       Map sizes = new HashMap();
       for (int id = 2; id <= table.schema().columns().size(); id++) {
-        sizes.put(Integer.valueOf(id), Long.valueOf(scattered(number, id) % bytes));
+        sizes.put(Integer.valueOf(id), Long.valueOf(scattered(number, id) % BYTES));
         if (table.schema().findType(id) == Types.LongType.get()) {
           lower.put(Integer.valueOf(id), bound(scattered(number, id) / 2));
           upper.put(Integer.valueOf(id), bound(scattered(number, id)));
         }
       }
-      lower.put(Integer.valueOf(1), bound(number * stride));
-      upper.put(Integer.valueOf(1), bound(number * stride + width));
-      Metrics metrics = new Metrics(Long.valueOf(rows), sizes, counts, nulls, null, lower, upper);
+      lower.put(Integer.valueOf(1), bound(number * STRIDE));
+      upper.put(Integer.valueOf(1), bound(number * STRIDE + WIDTH));
+      Metrics metrics = new Metrics(Long.valueOf(ROWS), sizes, counts, nulls, null, lower, upper);
       String directory = table.location() + "/data/";
       DataFiles.Builder file = DataFiles.builder(spec).withFormat(FileFormat.PARQUET);
       if (spec.isPartitioned()) {
@@ -48,7 +52,7 @@ public class GeneratedFiles {
       }
       String name = number + "-0-0b1f6c2e-5d1c-4a3e-9c57-3f1f5b6a7c8d-0-00001.parquet";
       append.appendFile(
-          file.withPath(directory + name).withMetrics(metrics).withFileSizeInBytes(bytes).build());
+          file.withPath(directory + name).withMetrics(metrics).withFileSizeInBytes(BYTES).build());
     }
     append.commit();
   }
@@ -86,32 +90,17 @@ class GeneratedFiles:
             if method.getName() == "append"
         )
 
-    def append(
-        self,
-        java_table: Any,
-        partition: int,
-        first: int,
-        last: int,
-        *,
-        stride: int = 1000,
-        width: int = 500,
-        rows: int = 1_000_000,
-        size: int = 400_000_000,
-    ) -> None:
-        """Commit entries for the blocks ``first`` to ``last``, of the keys from ``number * stride`` on.
+    def append(self, java_table: Any, partition: int, first: int, last: int) -> None:
+        """Commit entries for the blocks ``first`` to ``last - 1``, of the keys from ``number * STRIDE`` on.
 
         Args:
             java_table: Iceberg's table.
             partition: The value of the only partition field, if there is one: days since 1970, or a number.
             first: Number of the first.
             last: Number of the one after the last.
-            stride: Distance of their least keys.
-            width: Greatest key of a block minus its least.
-            rows: Rows of each.
-            size: Bytes of each.
         """
         context = self._spark.sparkContext
-        values = (java_table, partition, first, last, stride, width, rows, size)
+        values = (java_table, partition, first, last)
         arguments = context._gateway.new_array(context._jvm.java.lang.Object, len(values))
         for place, value in enumerate(values):
             arguments[place] = value

@@ -9,14 +9,13 @@ rewrites at most a part of the table, until there is nothing to do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
-from small_blocks import BLOCK_ROWS, FloatArray, Table
+from workloads import FloatArray, Table
 
 from dbt_recluster.planner import Policy, clustering_information, plan
 
-BLOCKS = 100
+BLOCKS, BLOCK_ROWS = 100, 1_000
 ROW_BYTES = 10
 PARTS = (1, 2, 4, 10)
 
@@ -40,25 +39,25 @@ def some_range(random: np.random.Generator, _: int) -> FloatArray:
 def recluster(table: Table, policy: Policy) -> int:
     """Plan and merge until there is nothing to do; return the number of calls."""
     calls = 0
-    while True:
-        blocks = table.blocks()
-        assert blocks.rows is not None
-        planned = plan(replace(blocks, bytes=blocks.rows * ROW_BYTES), policy)
-        if not planned.block_sets:
-            return calls
-        table._merge(planned)
+    while (
+        planned := plan(table.blocks(bytes=[len(part) * ROW_BYTES for part in table.keys]), policy)
+    ).block_sets:
+        table.merge(planned)
         calls += 1
+    return calls
 
 
 def measure(keys: Callable[[np.random.Generator, int], FloatArray], parts: int) -> list[str]:
     """Recluster a new table in parts with the default depth, and then with a depth of 1."""
     random = np.random.default_rng(0)
-    table = Table(Policy(block_rows=BLOCK_ROWS))
+    table = Table(BLOCK_ROWS)
     for block in range(BLOCKS):
         table.load(keys(random, block))
     cells = []
     for depth in (Policy().depth, 1):
-        policy = replace(table.policy, depth=depth, max_bytes=-(-BLOCKS * BLOCK_ROWS * ROW_BYTES // parts))
+        policy = Policy(
+            block_rows=BLOCK_ROWS, depth=depth, max_bytes=-(-BLOCKS * BLOCK_ROWS * ROW_BYTES // parts)
+        )
         calls = recluster(table, policy)
         average = clustering_information(table.blocks()).average_depth
         cells += [str(calls), f"{average:.1f}", f"{table.rewritten / table.loaded:.1f}"]

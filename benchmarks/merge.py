@@ -6,29 +6,23 @@
 Every way reads the same files and is asked for as many blocks, in turn, in one Spark session; the table is taken back
 to the last load before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which other
 work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
-recluster(..., final=True, depth=1), and has a table of its phases. The cases `curve` and `curve-load` compare a merge
-and the sort of a load along hilbert(l_shipdate, l_partkey) with the same by the plain key of both columns.
+recluster(..., final=True, depth=1), and has a table of its phases.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from phases import PhaseTimer, processor_seconds
 
 from dbt_recluster.adapter.connections import embedded
@@ -37,19 +31,14 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.text import table as text_table
 
-HERE = Path(__file__).resolve().parent
 KEY = parse_cluster_key("l_shipdate")
-PLAIN = parse_cluster_key("l_shipdate, l_partkey")
-CURVE = parse_cluster_key("hilbert(l_shipdate, l_partkey)")
 LOADS = 8
 LOADED = "benchmark.loaded"  # a property of a table that has all loads
 Way = Callable[[], None]
@@ -59,36 +48,33 @@ Case = tuple[Way, dict[str, Way]]
 
 def main() -> None:
     options = parse_arguments()
-    lake = Path(options.lake or tempfile.mkdtemp(prefix="recluster-benchmark-"))
-    source = make_source(options.scale)
-    spark = embedded.start(str(lake), {"spark.driver.memory": options.memory} if options.memory else {})
-    spark.sql("create schema if not exists benchmark")
-    figures: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine(spark), "cases": {}}
-    for case in options.cases:
-        print(f"\n{case}: {DESCRIPTIONS[case]}", flush=True)
-        options.timer = None
-        before, ways = CASES[case](spark, source, options)
-        measured = measure(spark, before, ways, options.pairs)
-        figures["cases"][case] = measured
-        show(measured)
-        if options.timer is not None:
-            phases = options.timer.medians()
-            figures["cases"][case]["phases"] = {name: [seconds, busy] for name, seconds, busy in phases}
-            print(
-                text_table(
-                    ("phase", "seconds", "processor"), [(n, f"{a:.2f}", f"{b:.2f}") for n, a, b in phases]
-                )
-            )
-    path = Path(options.json)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(figures, indent=2) + "\n")
-    if not options.lake:
-        shutil.rmtree(lake, ignore_errors=True)
+    data = command.ROOT / "integration_tests" / "data" / f"sf{options.scale:g}"
+    source = command.tpch(data, options.scale, "lineitem") / "lineitem.parquet"
+    with command.own_directory("merge") as directory:
+        memory = {"spark.driver.memory": options.memory} if options.memory else {}
+        spark = embedded.start(options.lake or str(directory), memory)
+        spark.sql("create schema if not exists benchmark")
+        cases = {case: run_case(spark, case, source, options) for case in options.cases}
+    command.save(options, {"cores": os.cpu_count(), "system": platform.platform(), "cases": cases})
+
+
+def run_case(spark: Any, case: str, source: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print a case; return its figures."""
+    print(f"\n{case}: {DESCRIPTIONS[case]}", flush=True)
+    timer = PhaseTimer(spark)
+    before, ways = CASES[case](spark, source, options, timer)
+    measured = measure(spark, before, ways, options.pairs)
+    show(measured)
+    if phases := timer.medians():
+        measured["phases"] = {name: [seconds, busy] for name, seconds, busy in phases}
+        rows = [(name, f"{seconds:.2f}", f"{busy:.2f}") for name, seconds, busy in phases]
+        print(text_table(("phase", "seconds", "processor"), rows))
+    return measured
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--scale", type=float, help="TPC-H scale factor; 1 is 6 million rows")
     parser.add_argument("--pairs", type=int, help="how often each way is run, after one run to warm up")
     parser.add_argument("--quick", action="store_true", help="scale 0.1 and 3 pairs")
@@ -96,27 +82,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--row-group-bytes", type=int, help="instead of what the cluster key sets")
     parser.add_argument("--lake", help="directory of tables, made once; a temporary one by default")
     parser.add_argument("--memory", help="heap of Spark's JVM; that of `method: embedded` by default")
-    parser.add_argument("--json", help="where the figures go; benchmarks/results by default")
     options = parser.parse_args()
     options.scale = options.scale or (0.1 if options.quick else 1)
     options.pairs = options.pairs or (3 if options.quick else 5)
-    options.json = options.json or HERE / "results" / f"merge-sf{options.scale:g}.json"
     return options
 
 
-def make_source(scale: float) -> Path:
-    """Return TPC-H's lineitem as a Parquet file, made on the first call."""
-    directory = HERE.parent / "integration_tests" / "data" / f"sf{scale:g}"
-    path = directory / "lineitem.parquet"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        generator = Path(sys.executable).with_name("tpchgen-cli")
-        arguments = ["parquet", "-s", f"{scale:g}", "--tables", "lineitem", "--output-dir", str(directory)]
-        subprocess.run([generator, *arguments], check=True, capture_output=True)
-    return path
-
-
-def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bool) -> Case:
+def rewrites(in_order: bool, spark: Any, source: Path, options: argparse.Namespace, _: PhaseTimer) -> Case:
     """Our merge of all files, Iceberg's sort and Iceberg's binpack."""
     name = f"benchmark.{'in_order' if in_order else 'as_they_came'}"
     block_rows = load(spark, name, source, options, in_order)
@@ -127,11 +99,10 @@ def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bo
     return beside_iceberg(spark, name, ours)
 
 
-def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> Case:
+def whole_call(spark: Any, source: Path, options: argparse.Namespace, timer: PhaseTimer) -> Case:
     """The whole call of recluster: load, key, check, plan, merge, commit, and the second check that ends `final`."""
     name = "benchmark.call"
     block_rows = load(spark, name, source, options, in_order=True)
-    timer = options.timer = PhaseTimer(spark)
 
     def ours() -> None:
         with timer.call():
@@ -170,7 +141,7 @@ def from_last_load(spark: Any, *names: str) -> Way:
     return reset
 
 
-def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> Case:
+def many_sets(spark: Any, source: Path, options: argparse.Namespace, _: PhaseTimer) -> Case:
     """50 sets of 4 blocks each: in one round, and one after the other."""
     name = "benchmark.many_sets"
     spark.sql(f"drop table if exists {name}")
@@ -196,107 +167,12 @@ def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> Case:
     return from_last_load(spark, name), {"one round": one_round, "one by one": one_by_one}
 
 
-def along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> Case:
-    """Our merge of loads sorted along a curve, and of loads sorted by the plain key of the same columns."""
-    curve = make_curve(source)
-    block_rows = -(-spark.read.parquet(str(source)).count() // LOADS)
-    ways: dict[str, Way] = {}
-    for name, key in (("curve", CURVE), ("plain", PLAIN)):
-        table = f"benchmark.along_{name}"
-        spark.sql(f"drop table if exists {table}")
-        spark.sql(f"create table {table} using iceberg as select * from parquet.`{source}` limit 0")
-        TableChange(PLAIN).commit(IcebergTable.load(spark, table))
-        for number in range(LOADS):
-            rows = f"select * from parquet.`{source}` where pmod(l_orderkey, {LOADS}) = {number}"
-            frame = spark.sql(place_query(rows, curve, CURVE, TYPES, "place")).repartition(1)
-            order = ["place", "l_shipdate", "l_partkey"] if name == "curve" else ["l_shipdate", "l_partkey"]
-            columns = spark.table(table).columns
-            frame.sortWithinPartitions(*order).select(*columns).writeTo(table).option(
-                "use-table-distribution-and-ordering", "false"
-            ).append()
-
-        def merge(table: str = table, key: ClusterKey = key) -> None:
-            merge_and_commit(spark, table, [None], block_rows, key, curve if key.curve else None)
-
-        ways[name] = merge
-    return from_last_load(spark, *(f"benchmark.along_{name}" for name in ways)), ways
-
-
-def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> Case:
-    """The sort of a load along a curve, and by the plain key of the same columns."""
-    rows = f"select * from parquet.`{source}`"
-    columns = ", ".join(spark.sql(rows).columns)
-    placed = place_query(rows, make_curve(source), CURVE, TYPES, "place")
-    queries = {
-        "curve": f"select {columns} from ({placed}) order by place, l_shipdate, l_partkey",
-        "plain": f"select * from ({rows}) order by l_shipdate, l_partkey",
-    }
-
-    def way(name: str, query: str) -> Way:
-        return lambda: spark.sql(
-            f"create or replace table benchmark.load_{name} using iceberg as {query}"
-        ).collect()
-
-    return lambda: None, {name: way(name, query) for name, query in queries.items()}
-
-
-def writer_settings(spark: Any, source: Path, options: argparse.Namespace) -> Case:
-    """Our merge by other settings of Parquet's writer: smaller dictionaries, faster compression."""
-    name = "benchmark.settings"
-    block_rows = load(spark, name, source, options, in_order=True)
-    limit, level = "write.parquet.dict-size-bytes", "write.parquet.compression-level"
-    sizes: dict[str, int] = {}
-
-    def way(label: str, settings: dict[str, int]) -> Way:
-        def merge() -> None:
-            texts = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
-            spark.sql(f"alter table {name} unset tblproperties if exists ('{limit}', '{level}')")
-            if settings:
-                spark.sql(f"alter table {name} set tblproperties ({texts})")
-            merge_and_commit(spark, name, [None], block_rows)
-            if label not in sizes:
-                query = f"select sum(file_size_in_bytes) from {name}.files"
-                sizes[label] = spark.sql(query).first()[0]
-                print(f"{label}: {sizes[label]:,} bytes written", flush=True)
-
-        return merge
-
-    ways = {
-        "as they are": {},
-        "dictionaries up to 128 KB": {limit: 128 << 10},
-        "dictionaries up to 64 KB": {limit: 64 << 10},
-        "zstd level 2": {level: 2},
-        "zstd level 1": {level: 1},
-    }
-    return from_last_load(spark, name), {label: way(label, settings) for label, settings in ways.items()}
-
-
-TYPES = {"l_shipdate": "date", "l_partkey": "bigint"}
-
-
-def make_curve(source: Path) -> Curve:
-    """Return a curve over equal shares of a sample."""
-    rows = pq.read_table(source, columns=["l_shipdate", "l_partkey"]).combine_chunks()
-    sample = rows.take(pa.array(np.arange(0, len(rows), max(1, len(rows) // 20_000))))
-    curve = Curve.of([column.combine_chunks() for column in sample.columns])
-    assert curve is not None
-    return curve
-
-
-def merge_and_commit(
-    spark: Any,
-    name: str,
-    rounds: list[int | None],
-    block_rows: int,
-    key: ClusterKey = KEY,
-    curve: Curve | None = None,
-) -> None:
+def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows: int) -> None:
     """Merge each partition of a table as a set: all in one round (None), or some, each in a round of its own."""
     table = IcebergTable.load(spark, name)
-    blocks = read_blocks(table, key)
+    blocks = read_blocks(table, KEY)
     assert blocks.snapshot_id is not None
-    columns = [field.column for field in key.fields]
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=["l_shipdate"])
 
     def one_set(code: int) -> FileGroup:
         own = blocks.take(blocks.partition == code)
@@ -306,7 +182,7 @@ def merge_and_commit(
     for number in rounds:
         sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
         table.refresh()
-        merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
+        merger = Merger(table, KEY, BlockLimits(block_rows, 1 << 40))
         merged = merger.merge(blocks.snapshot_id, sets)
         levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
         RoundCommit(table, blocks.snapshot_id, merged, levels).run()
@@ -365,17 +241,6 @@ def ratio(ours: list[float], theirs: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def machine(spark: Any) -> dict[str, Any]:
-    """What the figures were measured on."""
-    return {
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "system": platform.platform(),
-        "spark": spark.version,
-        "load_average": os.getloadavg()[0],
-    }
-
-
 def show(measured: dict[str, Any]) -> None:
     """Print one line a way."""
     first = next(iter(measured))
@@ -392,23 +257,17 @@ def show(measured: dict[str, Any]) -> None:
     print(text_table(("", "seconds", "processor", f"{first} / it", "by processor"), rows), flush=True)
 
 
-CASES: dict[str, Callable[[Any, Path, argparse.Namespace], Case]] = {
+CASES: dict[str, Callable[[Any, Path, argparse.Namespace, PhaseTimer], Case]] = {
     "call": whole_call,
-    "sorted": lambda spark, source, options: rewrites(spark, source, options, in_order=True),
-    "unsorted": lambda spark, source, options: rewrites(spark, source, options, in_order=False),
+    "sorted": partial(rewrites, True),
+    "unsorted": partial(rewrites, False),
     "many-sets": many_sets,
-    "curve": along_a_curve,
-    "curve-load": load_along_a_curve,
-    "settings": writer_settings,
 }
 DESCRIPTIONS = {
     "call": "8 loads, each sorted by the key: the whole call of recluster",
     "sorted": "8 loads, each sorted by the key, into 8 blocks",
     "unsorted": "8 loads as they came, into 8 blocks",
     "many-sets": "50 sets of 4 blocks, into 4 blocks each",
-    "curve": "8 loads, each sorted along hilbert(l_shipdate, l_partkey) or by its columns, into blocks",
-    "curve-load": "a load of all rows, sorted likewise",
-    "settings": "8 loads, each sorted by the key: our merge by settings of Parquet's writer",
 }
 
 if __name__ == "__main__":

@@ -16,17 +16,16 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import command
-from generated_files import GeneratedFiles
+from dbt_command import Project
+from generated_files import STRIDE, GeneratedFiles
 
 # 2025-01-01, in days since 1970.
 FIRST_DAY = 20089
-# A generated block holds the keys from a multiple of the stride on; what a run loads lies in the gap after one.
-STRIDE = 1000
+# What a run loads lies in the gap after a generated block.
 GAP = 700
 # Columns beside the key and the day.
 COLUMNS = 8
@@ -99,35 +98,23 @@ def write_project(directory: Path, options: argparse.Namespace) -> None:
     days, touched = options.partitions, options.touched
     step = 1 if options.touch == "latest" or not days else days // touched
     first = max(days - touched, 0) if options.touch == "latest" else 0
-    files = {
-        "dbt_project.yml": """
-            name: nothing_to_do
-            profile: nothing_to_do
-            flags: {send_anonymous_usage_stats: false}
-        """,
-        "profiles.yml": f"""
-            nothing_to_do:
-              target: clustered
-              outputs:
-                plain: {{type: spark, method: session, host: none, schema: plain, threads: 1}}
-                clustered: {{type: recluster, method: embedded, path: '{directory}/lake', schema: clustered}}
-        """,
-        "models/m.sql": f"""
-            {{{{ config(
-              materialized='incremental', file_format='iceberg', cluster_by='k', recluster_depth=1
-              {", partition_by='d'" if days else ""}
-            ) }}}}
-            select
-              cast({{{{ var('run') }}}} * {STRIDE} + {GAP} as bigint) as k,
-              date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d,
-              {", ".join(f"xxhash64(id, {number}) as c{number}" for number in range(COLUMNS))}
-            from range({touched if days else 1})
-        """,
-    }
-    for name, text in files.items():
-        path = directory / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(textwrap.dedent(text))
+    model = f"""
+        {{{{ config(
+          materialized='incremental', file_format='iceberg', cluster_by='k', recluster_depth=1
+          {", partition_by='d'" if days else ""}
+        ) }}}}
+        select
+          cast({{{{ var('run') }}}} * {STRIDE} + {GAP} as bigint) as k,
+          date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d,
+          {", ".join(f"xxhash64(id, {number}) as c{number}" for number in range(COLUMNS))}
+        from range({touched if days else 1})
+    """
+    ours = {"type": "recluster", "method": "embedded", "path": str(directory / "lake"), "schema": "clustered"}
+    plain = {"type": "spark", "method": "session", "host": "none", "schema": "plain", "threads": 1}
+    project = Project(directory, ours, {"m.sql": model})
+    project.write(
+        "profiles.yml", {"p": {"target": "clustered", "outputs": {"clustered": ours, "plain": plain}}}
+    )
 
 
 def fill(spark: Any, table: str, options: argparse.Namespace) -> None:
@@ -139,7 +126,7 @@ def fill(spark: Any, table: str, options: argparse.Namespace) -> None:
     each = options.files // commits
     for number in range(commits):
         first = 0 if options.partitions else number * each
-        generated.append(java, FIRST_DAY + number, first, first + each, stride=STRIDE)
+        generated.append(java, FIRST_DAY + number, first, first + each)
 
 
 def overlap(spark: Any, table: str) -> None:

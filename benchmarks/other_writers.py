@@ -109,7 +109,7 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
     with subprocess.Popen([*call, "--directory", str(directory), "--table", both.table]) as other:
         started = time.monotonic()
         try:
-            while not is_enough(options, time.monotonic() - started, both.commits, directory):
+            while not is_enough(options, time.monotonic() - started, both.done.total(), directory):
                 both.step()
                 if both.attempts % 50 == 0:
                     differences += both.differences()
@@ -143,15 +143,13 @@ class Writer:
 
     Attributes:
         table: Its table.
-        commits: Operations that took place.
-        attempts: Operations tried.
+        done: By operation, those that took place.
         failures: By operation, those that another writer's commit made fail.
     """
 
     def __init__(self, spark: Any, table: str, seed: int):
         self.spark, self.table = spark, table
         self.random = random.Random(seed)
-        self.commits = self.attempts = 0
         self.done: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.ids = np.zeros(0, np.int64)
@@ -168,7 +166,6 @@ class Writer:
     def step(self) -> None:
         """Do one operation; one that fails for another writer's commit leaves the book as it was."""
         operation = self.random.choices(*zip(*_OPERATIONS, strict=True))[0]
-        self.attempts += 1
         try:
             operation(self)
         except Exception as e:
@@ -177,7 +174,11 @@ class Writer:
             self.failures[operation.__name__.strip("_")] += 1
             return
         self.done[operation.__name__.strip("_")] += 1
-        self.commits += 1
+
+    @property
+    def attempts(self) -> int:
+        """Operations tried."""
+        return self.done.total() + self.failures.total()
 
     def differences(self) -> list[str]:
         """Read the whole table against the book and return what is wrong with it."""
@@ -198,8 +199,8 @@ class Writer:
         """Return what was done."""
         return {
             "attempts": self.attempts,
-            "commits": self.commits,
-            "failures": sum(self.failures.values()),
+            "commits": self.done.total(),
+            "failures": self.failures.total(),
             "failed": dict(self.failures),
             "done": dict(self.done),
             "rows": len(self.ids),
@@ -218,18 +219,18 @@ class Writer:
         self.versions = np.append(self.versions, np.zeros(count, np.int64))
 
     def _update(self) -> None:
-        self._choose_mode("update")
         modulus, rest = self.random.choice([97, 997]), self.random.randint(0, 96)
-        self.spark.sql(f"update {self.table} set version = version + 1 where id % {modulus} = {rest}")
-        self.versions[self.ids % modulus == rest] += 1
+        self._update_where(f"id % {modulus} = {rest}", self.ids % modulus == rest)
 
     def _update_range(self) -> None:
+        low, keys = self.random.randint(0, KEYS), _key(self.ids)
+        high = low + KEYS // 50
+        self._update_where(f"k between {low} and {high}", (keys >= low) & (keys <= high))
+
+    def _update_where(self, where: str, rows: Any) -> None:
         self._choose_mode("update")
-        low = self.random.randint(0, KEYS)
-        self.spark.sql(
-            f"update {self.table} set version = version + 1 where k between {low} and {low + KEYS // 50}"
-        )
-        self.versions[(_key(self.ids) >= low) & (_key(self.ids) <= low + KEYS // 50)] += 1
+        self.spark.sql(f"update {self.table} set version = version + 1 where {where}")
+        self.versions[rows] += 1
 
     def _delete(self) -> None:
         self._choose_mode("delete")

@@ -68,13 +68,14 @@ class PhaseTimer:
             for owner, name, original in originals:
                 setattr(owner, name, original)
 
-    def medians(self, skipped: int = 1) -> list[tuple[str, float, float]]:
-        """Return the phases in order, with the medians of their seconds and processor seconds.
+    def medians(self) -> list[tuple[str, float, float]]:
+        """Return the phases in order, with the medians of their seconds and processor seconds; nothing without calls.
 
-        Args:
-            skipped: Calls at the beginning that are left out, because the JVM is not warm.
+        The first call is left out: it warms up the JVM.
         """
-        calls = self._calls[skipped:]
+        calls = self._calls[1:]
+        if not calls:
+            return []
         names = dict.fromkeys([phase for phase, _, _ in PHASES] + [REST])
         return [
             (name, *(statistics.median(call[name][unit] for call in calls) for unit in (0, 1)))

@@ -1,7 +1,7 @@
 """Time and memory of the planner against the number of blocks.
 
-    python benchmarks/planner_scale.py            # 10^4 to 10^7 blocks; writes results/planner_scale.json
-    python benchmarks/planner_scale.py --quick    # up to 10^5; writes nothing
+    python benchmarks/planner_scale.py            # 10^4 to 10^7 blocks
+    python benchmarks/planner_scale.py --quick    # up to 10^5
 
 Times are processor seconds, the least of several repeats. Ratios are to ``np.argsort(kind="stable")`` on the 2n bounds,
 measured right before in the same process. Memory is the most that NumPy held at once during the call, in addition to
@@ -10,18 +10,14 @@ the blocks themselves.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
+import command
 import numpy as np
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, Reads, clustering_information, plan
-
-RESULTS = Path(__file__).parent / "results" / "planner_scale.json"
 
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
@@ -93,20 +89,8 @@ def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, objec
     return figures
 
 
-def text_seconds(blocks: int, random: np.random.Generator, repeats: int) -> dict[str, float]:
-    """Processor seconds to build blocks from text, and from a compound key of text and number."""
-    text = np.char.add("customer-", random.integers(0, 10**9, blocks).astype(str)).tolist()
-    number = random.integers(0, 1000, blocks)
-    return {
-        "text": seconds(lambda: Blocks.build(text, text), repeats),
-        "text and number": seconds(lambda: Blocks.build([text, number], [text, number]), repeats),
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     print(f"{'blocks':>9} {'argsort s':>10} {'build':>6} {'metrics':>8} {'bytes':>6}", end="")
@@ -127,13 +111,7 @@ def main() -> None:
             f"{figures['plan_with_reads_bytes_per_block']:>6.0f}",
             flush=True,
         )
-    blocks = 10**4 if options.quick else 10**6
-    other_keys = text_seconds(blocks, np.random.default_rng(0), 1)
-    for name, took in other_keys.items():
-        print(f"build of {blocks} blocks by {name}: {took:.2f} s")
-    if not options.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps({"scale": results, "build_seconds": other_keys}, indent=1) + "\n")
+    command.save(options, {"scale": results})
 
 
 if __name__ == "__main__":

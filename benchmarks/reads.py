@@ -13,22 +13,20 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple
 from typing import Any
 
 import command
 import numpy as np
-import numpy.typing as npt
-from workloads import BLOCK_ROWS, LOAD_ROWS, Load, Table
+from frontier import strategy
+from workloads import BLOCK_ROWS, LOAD_ROWS, FloatArray, Point, Table, best_at, full_sort
 
-from dbt_recluster.planner import Blocks, Policy, Reads, plan
+from dbt_recluster.planner import Reads
 
-FloatArray = npt.NDArray[np.float64]
 Ranges = tuple[FloatArray, FloatArray]
 THRESHOLDS = [1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 12, 16, 24]
 # Queries after each load, and loads whose queries are known.
 QUERIES, WINDOW = 40, 10
-TARGETS = {"hot": 0.35, "moving": 0.5, "latest": 0.6, "months": 0.6, "even": 1.05}
 
 
 def hot(random: np.random.Generator, _: float) -> Ranges:
@@ -84,64 +82,19 @@ def loads_of(shape: str, random: np.random.Generator, loads: int) -> Iterator[Fl
         yield keys
 
 
-@dataclass
-class Known:
-    """A table, and the queries that were seen last."""
-
-    table: Table
-    lower: list[FloatArray]
-    upper: list[FloatArray]
-
-    def reads(self) -> Reads:
-        """Those of the window."""
-        return Reads(np.concatenate(self.lower[-WINDOW:]), np.concatenate(self.upper[-WINDOW:]))
-
-    def blocks(self, with_reads: bool) -> Blocks:
-        """Describe the blocks to the planner."""
-        keys = self.table.keys
-        return Blocks.build(
-            np.array([part[0] for part in keys]),
-            np.array([part[-1] for part in keys]),
-            rows=np.array([len(part) for part in keys]),
-            level=np.array(self.table.level),
-            run=np.array(self.table.run),
-            reads=self.reads() if with_reads and self.lower else None,
-        )
-
-
-Step = Callable[[Known], None]
-
-
-def planner(with_reads: bool) -> Callable[[float], Step]:
-    """Our default, with the reads of the window or without."""
-
-    def at(threshold: float) -> Step:
-        policy = Policy(depth=threshold, block_rows=BLOCK_ROWS)
-
-        def step(known: Known) -> None:
-            while (next_plan := plan(known.blocks(with_reads), policy)).block_sets:
-                known.table.merge(next_plan)
-
-        return step
-
-    return at
-
-
-def boundary(threshold: float) -> Step:
+def boundary(threshold: float) -> Callable[[Table], None]:
     """Merge the blocks over every end of a query that more than this many blocks are over: only these.
 
     This is the rule of WAIR (arXiv 2602.23289) as far as its abstract tells: boundary blocks of a sliding window of
     queries, the most critical ends, which are those at which most blocks are wasted, and no others.
     """
 
-    def step(known: Known) -> None:
-        if not known.lower:
+    def step(table: Table) -> None:
+        if table.reads is None:
             return
-        reads = known.reads()
-        ends = np.unique(np.concatenate([reads.lower, reads.upper]))
+        ends = np.unique(np.concatenate([table.reads.lower, table.reads.upper]))
         while True:
-            lower = np.array([part[0] for part in known.table.keys])
-            upper = np.array([part[-1] for part in known.table.keys])
+            lower, upper = table.lower, table.upper
             over = (lower[:, None] < ends) & (upper[:, None] > ends)
             deep = over.sum(axis=0) > threshold
             members = np.flatnonzero(over[:, deep].any(axis=1))
@@ -150,65 +103,47 @@ def boundary(threshold: float) -> Step:
             order = members[np.argsort(lower[members])]
             reach = np.maximum.accumulate(upper[order])
             start = np.flatnonzero(np.append(True, lower[order][1:] > reach[:-1]))
-            known.table.merge_sets([(part.tolist(), 0) for part in np.split(order, start[1:])])
+            table.merge_sets([(part.tolist(), 0) for part in np.split(order, start[1:])])
 
     return step
 
 
-def full_sort(threshold: float) -> Step:
-    """Rewrite the whole table when its average depth is above the threshold."""
-
-    def step(known: Known) -> None:
-        if known.blocks(False).intervals.depths().mean() > threshold:
-            known.table.merge_sets([(list(range(len(known.table.keys))), 0)])
-
-    return step
-
-
-STEPS: dict[str, Callable[[float], Step]] = {
-    "with reads": planner(True),
-    "without": planner(False),
+STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
+    "with reads": strategy("payback", with_reads=True),
+    "without": strategy("payback"),
     "WAIR": boundary,
     "full sort": full_sort,
 }
 
 
-def simulate(shape: str, step: Step, loads: int, seed: int) -> tuple[float, float]:
-    """Load, recluster and read in turn; return the mean excess, and the rows rewritten for each row loaded."""
+def simulate(shape: str, name: str, threshold: float, loads: int, seed: int) -> Point:
+    """Load, recluster and read in turn; the scan is the mean excess."""
     random, queries = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
-    known, excess = Known(Table(), [], []), []
+    table, excess, seen, step = Table(), [], list[Ranges](), STEPS[name](threshold)
     for t, keys in enumerate(loads_of(shape, random, loads)):
-        known.table.load(Load(keys, lambda at: at), True, random)
-        step(known)
-        lower, upper = SHAPES[shape](queries, t + 1.0 if shape == "latest" else (t + 1) / loads)
-        excess.append(mean_excess(known.table, lower, upper))
-        known.lower.append(lower)
-        known.upper.append(upper)
-    return float(np.mean(excess)), known.table.rewritten / known.table.loaded
+        table.load(keys)
+        step(table)
+        seen.append(SHAPES[shape](queries, t + 1.0 if shape == "latest" else (t + 1) / loads))
+        excess.append(mean_excess(table, *seen[-1]))
+        table.reads = Reads(*(np.concatenate(ends) for ends in zip(*seen[-WINDOW:], strict=True)))
+    return Point(threshold, float(np.mean(excess)), table.rewritten / table.loaded)
 
 
 def mean_excess(table: Table, lower: FloatArray, upper: FloatArray) -> float:
     """Blocks that the mean query opens beyond the full blocks that its rows would make."""
-    least, greatest = np.sort([part[0] for part in table.keys]), np.sort([part[-1] for part in table.keys])
-    opened = np.searchsorted(least, upper, "right") - np.searchsorted(greatest, lower)
     rows = np.sort(np.concatenate(table.keys))
     needed = (np.searchsorted(rows, upper, "right") - np.searchsorted(rows, lower)) / BLOCK_ROWS
-    return float((opened - needed).mean())
+    return float((table.opened(lower, upper) - needed).mean())
 
 
-def least_work(points: list[tuple[float, float]], excess: float) -> float:
-    """Least rewriting of the points of at most this excess; infinite if there is none."""
-    return min((work for at, work in points if at <= excess), default=np.inf)
-
-
-def ratio(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> tuple[float, float]:
+def ratio(ours: list[Point], theirs: list[Point]) -> tuple[float, float]:
     """Geometric mean, and worst, of our rewriting over theirs at the excess of their points and between."""
-    least = max(min(at for at, _ in points) for points in (ours, theirs))
-    most = min(max(at for at, _ in points) for points in (ours, theirs))
+    least = max(min(point.scan for point in points) for points in (ours, theirs))
+    most = min(max(point.scan for point in points) for points in (ours, theirs))
     ratios = [
-        least_work(ours, at) / least_work(theirs, at)
+        best_at(ours, at) / best_at(theirs, at)
         for at in np.geomspace(least, most, 25)
-        if least_work(theirs, at) >= 0.05
+        if best_at(theirs, at) >= 0.05
     ]
     return float(np.exp(np.mean(np.log(np.maximum(ratios, 0.01))))), max(ratios)
 
@@ -220,16 +155,18 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for seed in options.seeds:
             began = time.monotonic()
             curves = {
-                name: [
-                    simulate(shape, STEPS[name](threshold), options.loads, seed) for threshold in THRESHOLDS
-                ]
+                name: [simulate(shape, name, threshold, options.loads, seed) for threshold in THRESHOLDS]
                 for name in options.strategies
             }
-            figures[f"{shape}, {seed}"] = curves
+            figures[f"{shape}, {seed}"] = {
+                name: list(map(astuple, points)) for name, points in curves.items()
+            }
             print(f"{shape}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
             if options.curves:
                 for name, points in curves.items():
-                    print(f"  {name:11}", " ".join(f"{at:.2f}/{work:.2f}" for at, work in points))
+                    print(
+                        f"  {name:11}", " ".join(f"{p.scan:.2f}/{p.write_amplification:.2f}" for p in points)
+                    )
             for name in options.strategies[1:]:
                 mean, worst = ratio(curves[options.strategies[0]], curves[name])
                 print(f"  {options.strategies[0]} / {name}: {mean:.2f}, worst {worst:.2f}", flush=True)

@@ -5,15 +5,13 @@
 Four tables get the same loads: one is never reclustered, one with the defaults, one knows what the queries read, and
 one is sorted as a whole after each load (Iceberg's rewrite_data_files). The queries are those of the specification
 with its validation parameters; none restricts the key by more than it does there. The reads are imported from the
-queries' SQL, and at the end from the event log of their runs, and both have to be the same.
+queries' SQL.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -97,24 +95,20 @@ def main() -> None:
                 for kind, cell in zip(KINDS, cells, strict=True)
             )
         )
-    print(f"\nevent log and SQL give the same reads: {figures['same_reads']}")
     command.save(options, figures)
 
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the figures of every table."""
+    from dbt_recluster.adapter.connections import embedded
     from dbt_recluster.maintenance import ClusteredTable, clustering_reads, import_reads
 
-    log = directory / "events"
-    log.mkdir()
-    settings = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": log.as_uri(),
-        "spark.eventLog.compress": "false",
-    }
-    spark, source = start(options, directory, settings)
+    source = command.tpch(directory / "tpch", options.scale, *TABLES)
+    spark = embedded.start(str(directory / "lake"))
+    spark.sql("create schema if not exists db")
+    for name in TABLES[1:]:
+        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
     tables = {kind: load(spark, kind, options, source) for kind in KINDS}
-    begin = time.time()
     times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in QUERIES} for kind in KINDS}
     for number in range(options.rounds):
         # Alternating, because the machine is noisy; the first round warms up.
@@ -140,24 +134,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             "blocks": reads.blocks,
             "wasted": sum(read.weight * (read.blocks_wasted or 0) for read in reads.reads),
         }
-    return {"tables": tables, "same_reads": same_reads(spark, log, begin, options.rounds)}
-
-
-def start(
-    options: argparse.Namespace, directory: Path, settings: dict[str, str] | None = None
-) -> tuple[Any, Path]:
-    """Generate TPC-H and return a Spark with views of its smaller tables, and the directory of all of them."""
-    from dbt_recluster.adapter.connections import embedded
-
-    source = directory / "tpch"
-    generator = Path(sys.executable).with_name("tpchgen-cli")
-    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
-    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
-    spark = embedded.start(str(directory / "lake"), settings)
-    spark.sql("create schema if not exists db")
-    for name in TABLES[1:]:
-        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
-    return spark, source
+    return {"tables": tables}
 
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
@@ -171,6 +148,7 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
     table = f"db.{kind}"
     lines = spark.read.parquet(str(source / "lineitem.parquet"))
     last_key = 6_000_000 * options.scale
+    parts = max(1, round(last_key / options.loads / options.block_rows))
     seconds, growth = 0.0, 1.0
     lines.limit(0).writeTo(table).using("iceberg").create()
     if kind != "never":
@@ -179,7 +157,6 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
     for number in range(options.loads):
         low, high = (int(last_key * part / options.loads) for part in (number, number + 1))
         rows = lines.where(f"l_orderkey > {low} and l_orderkey <= {high}")
-        parts = max(1, round(6_000_000 * options.scale / options.loads / options.block_rows))
         started = time.monotonic()
         if kind == "never":
             rows.repartition(parts).writeTo(table).append()
@@ -241,25 +218,6 @@ def opened(table: Any, kind: str, query: str) -> int:
 
     scans = scan_predicates(table.iceberg, of_table(kind, query))
     return sum(len(file_paths(table.iceberg, table.iceberg.snapshot_id, scan.expression)) for scan in scans)
-
-
-def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
-    """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
-    from datetime import datetime, timezone
-
-    from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
-
-    table = ClusteredTable(spark, "db.default", KEY)
-
-    def recorded() -> dict[str, int]:
-        return {str(read.columns): round(read.weight) for read in table.reads.recorded.reads}
-
-    forget_reads(spark, table)
-    import_reads(spark, table, queries=named("default"))
-    by_query = {columns: weight * rounds for columns, weight in recorded().items()}
-    forget_reads(spark, table)
-    import_reads(spark, table, log.as_uri(), since=datetime.fromtimestamp(begin, timezone.utc))
-    return recorded() == by_query
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dbt_recluster.planner import Blocks, Plan
+from dbt_recluster.planner import Blocks, Plan, Reads
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 BLOCK_ROWS = 64
 BLOCKS_PER_LOAD = 8
 LOAD_ROWS = BLOCK_ROWS * BLOCKS_PER_LOAD
@@ -91,58 +93,58 @@ _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
 WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
 
 
-def series(name: str, random: np.random.Generator, loads: int) -> Iterator[Load]:
-    """Return the loads of a workload, named without its arrival."""
-    return _LOADS[name](random, loads)
-
-
 @dataclass
 class Table:
     """A table of real keys, as lists of blocks.
 
     Attributes:
+        block_rows: Rows in a full block.
         known: Whether the planner is given levels and runs.
-        block_rows: Rows in a full block that a merge writes.
-        file_rows: Rows in a file that a load writes; a smaller load is one file.
         keys: Sorted keys of every block.
         level: Level of every block.
         run: Run of every block.
         runs: Number of runs so far.
         loaded: Rows loaded so far.
         rewritten: Rows rewritten so far.
+        reads: Key ranges of the latest queries, for strategies that go by them.
     """
 
-    known: bool = True
     block_rows: int = BLOCK_ROWS
-    file_rows: int = BLOCK_ROWS
+    known: bool = True
     keys: list[FloatArray] = field(default_factory=list)
     level: list[int] = field(default_factory=list)
     run: list[int] = field(default_factory=list)
     runs: int = 0
     loaded: int = 0
     rewritten: int = 0
+    reads: Reads | None = None
 
-    def blocks(self) -> Blocks:
+    @property
+    def lower(self) -> FloatArray:
+        """Least key of every block."""
+        return np.array([part[0] for part in self.keys])
+
+    @property
+    def upper(self) -> FloatArray:
+        """Greatest key of every block."""
+        return np.array([part[-1] for part in self.keys])
+
+    def blocks(self, **more: Any) -> Blocks:
         """Describe the blocks to the planner."""
-        return Blocks.build(
-            np.array([part[0] for part in self.keys]),
-            np.array([part[-1] for part in self.keys]),
-            rows=np.array([len(part) for part in self.keys]),
-            # One byte a block, so that a limit on bytes limits the number of blocks.
-            bytes=np.ones(len(self.keys), np.int64),
-            level=np.array(self.level if self.known else [0] * len(self.level)),
-            run=np.array(self.run if self.known else [0] * len(self.run)),
-        )
+        if self.known:
+            more |= {"level": np.array(self.level), "run": np.array(self.run)}
+        rows = np.array([len(part) for part in self.keys])
+        return Blocks.build(self.lower, self.upper, rows=rows, **more)
 
-    def load(self, load: Load, is_sorted: bool, random: np.random.Generator) -> None:
-        """Append a load as one sorted run, or cut into blocks in the order of arrival."""
-        self.loaded += len(load.keys)
-        count = max(1, len(load.keys) // self.file_rows)
-        if is_sorted and not load.is_backlog:
-            self._add(np.array_split(np.sort(load.keys), count), 0)
-        else:
-            for part in np.array_split(random.permutation(load.keys), count):
-                self._add([np.sort(part)], 0)
+    def load(self, keys: FloatArray) -> None:
+        """Append a load as one sorted run."""
+        self.loaded += len(keys)
+        self._add(np.array_split(np.sort(keys), max(1, len(keys) // self.block_rows)), 0)
+
+    def load_unsorted(self, keys: FloatArray, random: np.random.Generator) -> None:
+        """Append a load cut into blocks in the order of arrival, each a run by itself."""
+        for part in np.array_split(random.permutation(keys), max(1, len(keys) // self.block_rows)):
+            self.load(part)
 
     def merge(self, plan: Plan) -> None:
         """Merge the block sets of a plan."""
@@ -161,10 +163,11 @@ class Table:
             self.rewritten += len(keys)
             self._add(np.array_split(keys, -(-len(keys) // self.block_rows)), level)
 
-    def scan(self, points: FloatArray) -> float:
-        """Mean number of blocks whose bounds include a point."""
-        lower, upper = np.sort([part[0] for part in self.keys]), np.sort([part[-1] for part in self.keys])
-        return float((np.searchsorted(lower, points, "right") - np.searchsorted(upper, points)).mean())
+    def opened(self, lower: FloatArray, upper: FloatArray) -> IntArray:
+        """Number of blocks whose bounds intersect each key range."""
+        begun = np.searchsorted(np.sort(self.lower), upper, "right")
+        opened: IntArray = begun - np.searchsorted(np.sort(self.upper), lower)
+        return opened
 
     def _add(self, parts: list[FloatArray], level: int) -> None:
         self.runs += 1
@@ -173,13 +176,23 @@ class Table:
         self.run += [self.runs] * len(parts)
 
 
+def full_sort(threshold: float) -> Callable[[Table], None]:
+    """Return a step that rewrites the whole table when its average depth is above the threshold."""
+
+    def step(table: Table) -> None:
+        if table.blocks().intervals.depths().mean() > threshold:
+            table.merge_sets([(list(range(len(table.keys))), 0)])
+
+    return step
+
+
 @dataclass(frozen=True)
 class Point:
     """Figures of one threshold.
 
     Attributes:
         threshold: `Policy.depth`.
-        scan: Mean number of blocks that a read of one random key opens, after reclustering, over all loads.
+        scan: Mean number of blocks that a read opens, of one random key or beyond those that its rows would fill.
         write_amplification: Rows rewritten for each row loaded.
     """
 
@@ -188,29 +201,24 @@ class Point:
     write_amplification: float
 
 
+def best_at(points: list[Point], scan: float) -> float:
+    """Least write amplification among points of at most this scan; infinite if there are none."""
+    return min((point.write_amplification for point in points if point.scan <= scan), default=np.inf)
+
+
 def simulate(
     workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> Point:
-    """Load and recluster in turn, and measure the mean over all loads."""
-    scans, work = simulate_by_load(workload, step, loads, seed, known)
-    return Point(threshold, float(scans.mean()), float(work[-1]))
-
-
-def simulate_by_load(
-    workload: str,
-    step: Callable[[Table], None],
-    loads: int,
-    seed: int,
-    known: bool = True,
-    block_rows: int = BLOCK_ROWS,
-) -> tuple[FloatArray, FloatArray]:
-    """Load and recluster in turn. Return the scan and the write amplification after every load, float64 (loads,)."""
+    """Load and recluster in turn, and read random keys after every load."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
-    table, scans, work = Table(known, block_rows), [], []
-    for load in series(name, random, loads):
-        table.load(load, arrival == "sorted", random)
+    table, scans = Table(known=known), []
+    for load in _LOADS[name](random, loads):
+        if arrival == "sorted" and not load.is_backlog:
+            table.load(load.keys)
+        else:
+            table.load_unsorted(load.keys, random)
         step(table)
-        scans.append(table.scan(load.read((np.arange(1024) + random.random(1024)) / 1024)))
-        work.append(table.rewritten / table.loaded)
-    return np.array(scans), np.array(work)
+        points = load.read((np.arange(1024) + random.random(1024)) / 1024)
+        scans.append(table.opened(points, points).mean())
+    return Point(threshold, float(np.mean(scans)), table.rewritten / table.loaded)

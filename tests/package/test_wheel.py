@@ -18,12 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("the wheel")
 
 
+# The command `dbt` of an environment that has no scripts.
+DBT = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
+
+
+def run(*command: str | Path, passes: bool = True, **more: Any) -> str:
+    """Return what a program prints."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **more)
+    assert done.returncode == 0 or not passes, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel made from the source distribution, as PyPI's users who build it themselves would."""
     out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
     assert len(list(out.glob("*.tar.gz"))) == 1
     return next(out.glob("*.whl"))
 
@@ -32,12 +42,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel in it, beside links to the dependencies of the one that runs the tests."""
     home = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    run(sys.executable, "-m", "venv", "--without-pip", home)
     python = home / "bin" / "python"
-    where = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    packages = subprocess.run(
-        [str(python), "-c", where], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
     mirror(Path(sysconfig.get_paths()["purelib"]), Path(packages))
     # A wheel without compiled parts is installed by unpacking it; pip's --target would not join the directory dbt.
     zipfile.ZipFile(wheel).extractall(packages)
@@ -91,25 +98,14 @@ def test_versions_agree(wheel: Path) -> None:
 
 
 def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["DBT_PROFILES_DIR"] = str(tmp_path)
+
     def dbt(*arguments: str) -> str:
-        run = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [str(python), "-c", run, "--no-use-colors", *arguments],
-            cwd=tmp_path,
-            env={**environment, "DBT_PROFILES_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run(python, "-c", DBT, "--no-use-colors", *arguments, cwd=tmp_path, env=environment)
 
     where = "import dbt_recluster, dbt.adapters.recluster as a; print(dbt_recluster.__file__, a.__file__)"
-    files = subprocess.run(
-        [str(python), "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    assert str(ROOT) not in files
+    assert str(ROOT) not in run(python, "-c", where, cwd=tmp_path)
     assert "recluster: " in dbt("--version")
 
     (tmp_path / "models").mkdir()
@@ -148,19 +144,13 @@ def test_dbt_init_knows_the_adapter(
     answers: list[str], written: dict[str, Any], python: Path, tmp_path: Path
 ) -> None:
     """Asked for the adapter by its number, then for a method and what it needs; Enter takes each default."""
-    run = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
-    command = [str(python), "-c", run, "--no-use-colors", "init", "shop", "--profiles-dir", str(tmp_path)]
-    listed = subprocess.run(
-        command, cwd=tmp_path, input="x\n", capture_output=True, text=True, check=False
-    ).stdout
+    command = [python, "-c", DBT, "--no-use-colors", "init", "shop", "--profiles-dir", tmp_path]
+    listed = run(*command, cwd=tmp_path, input="x\n", passes=False)
     number = next(
         line.split("]")[0].strip("[") for line in listed.splitlines() if line.endswith("] recluster")
     )
-    for path in ("shop", "profiles.yml"):
-        subprocess.run(["rm", "-rf", str(tmp_path / path)], check=True)
-    typed = "\n".join([number, *answers, ""])
-    done = subprocess.run(command, cwd=tmp_path, input=typed, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("rm", "-rf", tmp_path / "shop", tmp_path / "profiles.yml")
+    run(*command, cwd=tmp_path, input="\n".join([number, *answers, ""]))
     profile = yaml.safe_load((tmp_path / "profiles.yml").read_text())["shop"]["outputs"]["dev"]
     assert profile == {"type": "recluster", **written, "schema": "analytics", "threads": 2}
 

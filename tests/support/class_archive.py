@@ -51,10 +51,7 @@ def main() -> None:
         lake = Path(directory)
         (lake / "logs").mkdir()
         settings = {**spark_settings(lake), "spark.driver.extraClassPath": str(iceberg_jar())}
-        builder = SparkSession.builder.enableHiveSupport()
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.enableHiveSupport().config(map=settings).getOrCreate()
         for statement in STATEMENTS:
             spark.sql(statement).collect()
         recluster(spark, "s.t", "k", depth=1, block_rows=500)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+import operations
 from dbt.tests.util import run_dbt_and_capture
 from operations import parsed
 
 from dbt_recluster.maintenance import clustering_information
 
-EVENTS = """
-{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=500) }}
-select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, timestamp_seconds(id * 1000) as ts, concat('v', id) as v
-from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
-"""
+# Reclustered after each load.
+EVENTS = operations.EVENTS.replace(
+    "block_rows=500, automatic_clustering=false", "recluster_depth=2, block_rows=500"
+)
 
 
 def config(**items: Any) -> str:
@@ -41,12 +40,8 @@ def run_load(load: int, *more: str) -> tuple[Any, str]:
     return results, log
 
 
-class Clustering:
+class Clustering(operations.ProjectSql):
     """What the test classes of clustered models inherit."""
-
-    @pytest.fixture
-    def sql(self, project: Any) -> Any:
-        return lambda statement: project.run_sql(statement.format(schema=project.test_schema), fetch="all")
 
     @staticmethod
     def order(sql: Any, table: str) -> str:

@@ -23,7 +23,13 @@ from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
 PLAIN = "{{ config(materialized='table') }} select 1 as id"
 
 
-class Operations:
+class ProjectSql:
+    @pytest.fixture
+    def sql(self, project: Any) -> Any:
+        return lambda statement: project.run_sql(statement.format(schema=project.test_schema), fetch="all")
+
+
+class Operations(ProjectSql):
     LOADS = 4
 
     @pytest.fixture(scope="class")
@@ -34,10 +40,6 @@ class Operations:
     def loaded(self, project: Any) -> None:
         for load in range(self.LOADS):
             load_once(load)
-
-    @pytest.fixture
-    def sql(self, project: Any) -> Any:
-        return lambda statement: project.run_sql(statement.format(schema=project.test_schema), fetch="all")
 
     @pytest.fixture
     def table(self, project: Any) -> str:

@@ -58,17 +58,7 @@ def server() -> Iterator[str]:
         options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
         _call([*control, "-l", str(directory / "log"), "-o", options, "start"])
         try:
-            create = [
-                str(programs / "createdb"),
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(port),
-                "-U",
-                "postgres",
-                "lake",
-            ]
-            _call([*run, *create])
+            _call([*run, str(programs / "createdb"), *f"-h 127.0.0.1 -p {port} -U postgres lake".split()])
             yield f"jdbc:postgresql://127.0.0.1:{port}/lake"
         finally:
             _call([*control, "-m", "immediate", "stop"])

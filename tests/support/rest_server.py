@@ -186,13 +186,9 @@ class _Serving:
             def log_message(self, *_: Any) -> None:
                 """Log nothing."""
 
-        self._http = ThreadingHTTPServer((HOST, 0), Handler)
-        self._http.daemon_threads = True
-        self.uri = f"http://{HOST}:{self._http.server_address[1]}"
-
-    def serve(self) -> None:
-        """Serve until the process ends."""
-        self._http.serve_forever()
+        self.http = ThreadingHTTPServer((HOST, 0), Handler)
+        self.http.daemon_threads = True
+        self.uri = f"http://{HOST}:{self.http.server_address[1]}"
 
     def answer(self, method: str, path: str, body: str) -> tuple[int, str]:
         """Return the status and the text that answer a request."""
@@ -203,26 +199,27 @@ class _Serving:
         if parts.path == "/test/commits":
             return 200, str(self.commits)
         if parts.path == "/v1/config":
-            return 200, json.dumps({"defaults": {}, "overrides": {}, "endpoints": _endpoints()})
+            endpoints = [f"{method} {path.replace('/v1/', '/v1/{prefix}/')}" for method, path in _ROUTES]
+            return 200, json.dumps({"defaults": {}, "overrides": {}, "endpoints": endpoints})
         matched = _match("GET" if method == "HEAD" else method, parts.path)
         if matched is None:
             return _error(404, "NotFoundException", f"no route {method} {parts.path}")
         (handler, request), names = matched
-        fault = self._fault() if handler == "updateTable" else None
-        if fault is not None:
-            time.sleep(fault.seconds)
-            if fault.status is not None and not fault.applied:
-                return _error(fault.status, _fault_type(fault.status), "as the test wants it")
-        done = self._handle(handler, request, names, parse_qs(parts.query), body)
-        if fault is not None and fault.status is not None:
-            return _error(fault.status, _fault_type(fault.status), "as the test wants it")
-        return done
+        fault = self._fault() if handler == "updateTable" else Fault()
+        time.sleep(fault.seconds)
+        done = 204, ""
+        if fault.status is None or fault.applied:
+            done = self._handle(handler, request, names, parse_qs(parts.query), body)
+        if fault.status is None:
+            return done
+        kind = "CommitFailedException" if fault.status == 409 else "InternalServerError"
+        return _error(fault.status, kind, "as the test wants it")
 
-    def _fault(self) -> Fault | None:
+    def _fault(self) -> Fault:
         with self._lock:
             self.commits += 1
             if not self.faults:
-                return None
+                return Fault()
             fault = self.faults[0]
             fault.times -= 1
             if fault.times <= 0:
@@ -290,14 +287,6 @@ def _match(method: str, path: str) -> tuple[tuple[str | None, str | None], dict[
     return None
 
 
-def _endpoints() -> list[str]:
-    return [f"{method} {path.replace('/v1/', '/v1/{prefix}/')}" for method, path in _ROUTES]
-
-
-def _fault_type(status: int) -> str:
-    return "CommitFailedException" if status == 409 else "InternalServerError"
-
-
 def _error(status: int, kind: str, text: str) -> tuple[int, str]:
     return status, json.dumps({"error": {"message": text, "type": kind, "code": status}})
 
@@ -316,7 +305,7 @@ def _main(warehouse: Path) -> None:
     )
     serving = _Serving(warehouse, JavaGateway(gateway_parameters=GatewayParameters(port=port)))
     print(serving.uri, flush=True)
-    serving.serve()
+    serving.http.serve_forever()
 
 
 if __name__ == "__main__":

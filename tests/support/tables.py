@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sessions import checksum as checksum
 
 from dbt_recluster.clustering import checkpoint
 from dbt_recluster.clustering.result import Progress
@@ -116,12 +117,6 @@ def make_table(
     if files:
         append(spark, table, 0, files * rows, files=files, keys=keys)
     return table
-
-
-def checksum(spark: Any, table: str) -> tuple[int, int]:
-    """Return the number of rows, and a checksum that does not depend on their order."""
-    row = spark.sql(f"select count(*), sum(cast(xxhash64(*) as decimal(38, 0))) from {table}").first()
-    return int(row[0]), int(row[1] or 0)
 
 
 class Meanwhile:

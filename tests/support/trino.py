@@ -18,14 +18,12 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
-from environments import CACHE, call_or_skip, program
+from environments import CACHE, from_maven, program
 from ports import HOST, free_port
 
 VERSION = "476"
 DBT = ("dbt-trino==1.11.0", "dbt-core<1.12")
 _JAVA = 24
-_ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
-_ARCHIVE = f".m2/repository/io/trino/trino-server/{VERSION}/trino-server-{VERSION}.tar.gz"
 _JVM = """-Xmx2G
 -XX:+UseSerialGC
 -XX:TieredStopAtLevel=1
@@ -144,12 +142,7 @@ def _home() -> Path:
     home = CACHE / f"trino-{VERSION}"
     if home.exists():
         return home
-    archive = Path.home() / _ARCHIVE
-    if not archive.exists():
-        if shutil.which("mvn") is None:
-            pytest.skip(f"Trino {VERSION} comes by Maven, and there is no mvn")
-        get = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={_ARTIFACT}", "-Dtransitive=false"]
-        call_or_skip(get, f"Trino {VERSION} cannot be fetched")
+    archive = from_maven(f"io.trino:trino-server:{VERSION}:tar.gz")
     unpacked = CACHE / f"trino-{VERSION}.{os.getpid()}"
     with tarfile.open(archive) as tar:  # jars of plugins are links to each other's
         tar.extractall(unpacked, filter="tar") if hasattr(tarfile, "tar_filter") else tar.extractall(unpacked)
@@ -166,12 +159,8 @@ def _java() -> Path:
     """Return the home of a Java that Trino runs on."""
     homes = [Path(home) for name, home in os.environ.items() if name.startswith("JAVA_HOME")]
     for home in [*homes, *Path("/usr/lib/jvm").glob("*")]:
-        release = home / "release"
-        version = (
-            re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
-            if release.exists()
-            else None
-        )
+        release = (home / "release").read_text() if (home / "release").exists() else ""
+        version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
         if version and int(version[1]) >= _JAVA:
             return home
     pytest.skip(f"Trino {VERSION} needs Java {_JAVA} or later, and there is none in /usr/lib/jvm")

@@ -98,31 +98,28 @@ def run(pair: tuple[str, str]) -> bool:
         "TEST_NAME": name,
     }
     if folder := pyspark(spark):
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(
+            os.pathsep
         )
     newest = next(each for each in PAIRS if each[0] == spark) if os.environ.get("NIGHTLY") else PAIRS[0]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *(CORE if pair == newest else SHORT),
-        *(STORAGE if pair == PAIRS[0] else []),
-        "-m",
-        "not exhaustive",
-        *sys.argv[1:],
-    ]
+    tests = [*(CORE if pair == newest else SHORT), *(STORAGE if pair == PAIRS[0] else [])]
+    command = [sys.executable, "-m", "pytest", *tests, "-m", "not exhaustive", *sys.argv[1:]]
     began = time.monotonic()
     with log.open("w") as output:
         code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode
     result = summary.read_text().strip() if summary.exists() else f"{name}: no result"
     line = f"{result}, in {(time.monotonic() - began) / 60:.1f} minutes"
-    print(line, flush=True)
+    say(line)
     if code:
         print(f"see {log}:\n{log.read_text()[-3000:]}", flush=True)
+    return code == 0
+
+
+def say(line: str) -> None:
+    """Print a line, now and at the end of all tests."""
+    print(line, flush=True)
     with (BUILD / "tests.txt").open("a") as tests:
         tests.write(line + "\n")
-    return code == 0
 
 
 def main() -> int:
@@ -132,10 +129,7 @@ def main() -> int:
         for pair in PAIRS:
             jar(*pair)
     except OSError as e:
-        line = f"versions: SKIPPED, Iceberg's jars are not in ~/.m2 and Maven Central cannot be reached ({e})"
-        print(line)
-        with (BUILD / "tests.txt").open("a") as tests:
-            tests.write(line + "\n")
+        say(f"versions: SKIPPED, Iceberg's jars are not in ~/.m2 and Maven Central cannot be reached ({e})")
         return 0
     for spark in dict.fromkeys(spark for spark, _ in PAIRS):
         pyspark(spark)

@@ -1,4 +1,4 @@
-"""Ranks of values on a curve, against Python's comparison."""
+"""Ranks of values on a curve, and the Hilbert curve itself, against brute force."""
 
 import bisect
 import math
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -42,7 +42,7 @@ def rank(ends: list[Any], value: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, data: st.DataObject) -> None:
     type_, strategy = VALUES[kind]
@@ -93,3 +93,47 @@ def test_a_date_and_a_day_are_on_one_curve() -> None:
         [pa.array([date(2020, 1, day) for day in range(1, 31)]), pa.array([Decimal("1.00")] * 30)], bits=2
     )
     assert curve.index([pa.array([None], pa.date32()), pa.array([None], pa.decimal128(3, 2))]).tolist() == [0]
+
+
+GRIDS = [(1, 5), (2, 5), (3, 3), (4, 2)]
+
+
+def cells(dimensions: int, bits: int) -> np.ndarray:
+    return np.indices((1 << bits,) * dimensions).reshape(dimensions, -1)
+
+
+@pytest.mark.parametrize(("dimensions", "bits"), GRIDS)
+def test_the_curve_visits_every_cell_once_and_only_goes_to_neighbours(dimensions: int, bits: int) -> None:
+    grid = cells(dimensions, bits)
+    place = hilbert_index(list(grid), bits)
+    assert sorted(place) == list(range(grid.shape[1]))
+    steps = np.abs(np.diff(grid[:, np.argsort(place)], axis=1)).sum(axis=0)
+    assert (steps == 1).all()
+    # A cell of a coarser grid is a range of the curve.
+    coarser = hilbert_index(list(grid >> 1), bits - 1)
+    assert (place >> dimensions == coarser).all()
+
+
+def test_the_first_cells() -> None:
+    assert (hilbert_index([np.arange(1 << 10)], 10) == np.arange(1 << 10)).all()
+    x, y = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 0, 0])
+    assert hilbert_index([x, y], 2).tolist() in ([0, 1, 2, 3, 4], [0, 3, 2, 1, 14])
+
+
+@given(st.sampled_from(GRIDS), st.data())
+def test_the_range_of_a_box_is_that_of_its_cells(grid: tuple[int, int], data: st.DataObject) -> None:
+    dimensions, bits = grid
+    corner = st.integers(0, (1 << bits) - 1)
+    ends = np.sort(np.array([data.draw(st.tuples(corner, corner)) for _ in range(dimensions)]), axis=1)
+    every = cells(dimensions, bits)
+    inside = ((every >= ends[:, :1]) & (every <= ends[:, 1:])).all(axis=0)
+    place = hilbert_index(list(every[:, inside]), bits)
+    lower, upper = hilbert_range(list(ends[:, :1]), list(ends[:, 1:]), bits)
+    assert (lower.tolist(), upper.tolist()) == ([place.min()], [place.max()])
+
+
+def test_corners_of_large_grids_stay_within_int64() -> None:
+    for dimensions, bits in ((2, 31), (3, 20), (4, 15)):
+        end = np.array([(1 << bits) - 1])
+        everything = hilbert_range([end * 0] * dimensions, [end] * dimensions, bits)
+        assert [int(place[0]) for place in everything] == [0, (1 << dimensions * bits) - 1]

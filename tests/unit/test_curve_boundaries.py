@@ -95,7 +95,7 @@ def test_a_number_without_end_is_no_boundary() -> None:
     assert recorded_curve({**properties, "recluster.curve.a": json.dumps(recorded)}, KEY) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(["int", "text", "double", "decimal"]), st.data())
 def test_no_change_to_a_property_is_an_error(kind: str, data: st.DataObject) -> None:
     sample = SAMPLES[kind][:2_000]

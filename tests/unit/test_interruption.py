@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.result import Progress, RoundProgress
-from dbt_recluster.exceptions import Interrupted, MergeFailedError, OrphanFilesError, ReclusterError
+from dbt_recluster.exceptions import Interrupted, MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 
 pytestmark = pytest.mark.skipif(
@@ -66,13 +66,6 @@ def test_it_takes_the_place_of_what_the_block_fails_with(error: BaseException) -
     assert isinstance(interrupted, KeyboardInterrupt)
     assert not isinstance(interrupted, (Exception, ReclusterError))
     assert (interrupted.orphans, interrupted.__suppress_context__) == ((), True)
-
-
-def test_files_that_are_left_are_named() -> None:
-    text = "1 new file could not be deleted: a.parquet"
-    interrupted = run(press, fail(OrphanFilesError(text, orphans=["a.parquet"])))
-    assert str(interrupted) == f"interrupted; a round that was not committed changed nothing. {text}"
-    assert interrupted.orphans == ("a.parquet",)
 
 
 def test_a_loop_ends_at_its_next_step() -> None:

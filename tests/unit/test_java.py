@@ -11,7 +11,7 @@ from dbt_recluster.exceptions import JavaNotFoundError
 from dbt_recluster.iceberg.session import local_spark
 
 
-def make_java(home: Path, version: str, *, release: bool = True) -> Path:
+def make_java(home: Path, version: str, *, release: str | None = 'JAVA_VERSION="{}"') -> Path:
     """A home whose `java` answers as a JVM does, and says where it lives."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
@@ -20,7 +20,7 @@ def make_java(home: Path, version: str, *, release: bool = True) -> Path:
     )
     executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
     if release:
-        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+        (home / "release").write_text(f'OS="Linux"\n{release.format(version)}\n')
     return home
 
 
@@ -30,18 +30,12 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
 
-@pytest.mark.parametrize("release", [True, False])
+@pytest.mark.parametrize("release", ['JAVA_VERSION="{}"', 'IMPLEMENTOR="x"', None])
 @pytest.mark.parametrize(
     ("version", "major"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", 17), ("21", 21)]
 )
-def test_versions(tmp_path: Path, version: str, major: int, release: bool) -> None:
+def test_versions(tmp_path: Path, version: str, major: int, release: str | None) -> None:
     assert local_spark.java_version(make_java(tmp_path / "java", version, release=release)) == major
-
-
-def test_a_release_file_without_a_version(tmp_path: Path) -> None:
-    java = make_java(tmp_path / "java", "17.0.9")
-    (java / "release").write_text('IMPLEMENTOR="x"\n')
-    assert local_spark.java_version(java) == 17
 
 
 def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

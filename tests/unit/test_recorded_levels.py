@@ -25,31 +25,21 @@ def looked_up(levels: RecordedLevels, numbers: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("name", "value"),
     [
-        {"levels": {"0": "x"}},
-        {"levels": {"0": "K C"}},
-        {"levels": {"0": "5"}},
-        {"levels": {"0": "\u00c9"}},
-        {"levels": {"0": 5}},
-        {"levels": {"x": "F"}},
-        {"levels": {"-1": "F"}},
-        {"levels": {"0": "dsqyomtlwmkgiI"}},
-        {"levels": {"0": "b" * 100_000 + "B"}},
-        {"levels": ["F"]},
-        {"levels": None},
-        {"old": [5]},
-        {"old": [-5, 1]},
-        {"old": [2**63, 1]},
-        {"old": [float("inf"), 1]},
-        {"old": 5},
+        *(
+            ("levels", {"0": text})
+            for text in ("x", "K C", "5", "\u00c9", 5, "dsqyomtlwmkgiI", "b" * 100_000 + "B")
+        ),
+        *(("levels", value) for value in ({"x": "F"}, {"-1": "F"}, ["F"], None)),
+        *(("old", value) for value in ([5], [-5, 1], [2**63, 1], [float("inf"), 1], 5)),
     ],
 )
-def test_a_malformed_property_is_ignored(change: dict[str, Any]) -> None:
+def test_a_malformed_property_is_ignored(name: str, value: Any) -> None:
     good = {"old": [5, 1], "levels": {"3": "KC"}}
     recorded = RecordedLevels.of({table_properties.LEVELS: json.dumps(good)})
     assert looked_up(recorded, [0, 4, 6, 10, 12]) == [-1, 1, -1, 3, 3]
-    assert RecordedLevels.of({table_properties.LEVELS: json.dumps({**good, **change})}) == RecordedLevels()
+    assert RecordedLevels.of({table_properties.LEVELS: json.dumps({**good, name: value})}) == RecordedLevels()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", "null", "[" * 100_000, "{}"])

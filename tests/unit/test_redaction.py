@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from typing import Any
 from urllib.parse import quote
@@ -26,41 +27,39 @@ from dbt_recluster.iceberg.session.redaction import (
 PW = "open-wide"
 
 
-@pytest.fixture(autouse=True)
-def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_hidden", frozenset())
+# Settings whose whole value is secret.
+OF_CATALOG = ("jdbc.password", "passphrase", "shared_key", "client-key", "encryption.key", "s3.sse.key")
+HEADERS = ("header.X-Api-Key", "header.X-Anything")
+OF_HADOOP = (
+    "fs.azure.account.key.name.dfs.core.windows.net",
+    "fs.azure.sas.container.account",
+    "fs.s3a.access.key",
+)
+SECRET = [
+    *(f"spark.sql.catalog.lake.{name}" for name in (*OF_CATALOG, *HEADERS)),
+    *(f"spark.hadoop.{name}" for name in (*OF_HADOOP, "some.setting.that.nobody.knows")),
+    *(f"spark.{name}.LAKE" for name in ("executorEnv", "yarn.appMasterEnv", "kubernetes.driverEnv")),
+    *("spark.ssl.keyPassword", "accountKey"),
+]
+URIS = [
+    f"jdbc:postgresql://u:{PW}@db/lake",
+    f"jdbc:postgresql://db/lake?user=x&password={PW}",
+    f"jdbc:postgresql://db/lake?sslpassword={PW}&user=x",
+    f"jdbc:sqlserver://db;user=x;pwd={PW};encrypt=true",
+    f"jdbc:oracle:thin:scott/{PW}@//db:1521/lake",
+    f"jdbc:oracle:thin:scott/{PW}@db:1521:lake",
+    f"https://catalog/?client_secret={PW}",
+    f"https://catalog/?access_token={PW}",
+]
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        *((name, PW) for name in SECRET),
+        *(("spark.sql.catalog.lake.uri", uri) for uri in URIS),
         ("spark.sql.catalog.lake.credential", f"client:{PW}"),
-        ("spark.sql.catalog.lake.jdbc.password", PW),
         ("spark.sql.catalog.lake.header.Authorization", f"Bearer {PW}"),
-        ("spark.sql.catalog.lake.header.X-Api-Key", PW),
-        ("spark.sql.catalog.lake.header.X-Anything", PW),
-        ("spark.sql.catalog.lake.passphrase", PW),
-        ("spark.sql.catalog.lake.shared_key", PW),
-        ("spark.sql.catalog.lake.client-key", PW),
-        ("spark.sql.catalog.lake.encryption.key", PW),
-        ("spark.sql.catalog.lake.s3.sse.key", PW),
-        ("spark.hadoop.fs.azure.account.key.name.dfs.core.windows.net", PW),
-        ("spark.hadoop.fs.azure.sas.container.account", PW),
-        ("spark.hadoop.fs.s3a.access.key", PW),
-        ("spark.hadoop.some.setting.that.nobody.knows", PW),
-        ("spark.ssl.keyPassword", PW),
-        ("spark.executorEnv.LAKE", PW),
-        ("spark.yarn.appMasterEnv.LAKE", PW),
-        ("spark.kubernetes.driverEnv.LAKE", PW),
-        ("accountKey", PW),
-        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://u:{PW}@db/lake"),
-        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://db/lake?user=x&password={PW}"),
-        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://db/lake?sslpassword={PW}&user=x"),
-        ("spark.sql.catalog.lake.uri", f"jdbc:sqlserver://db;user=x;pwd={PW};encrypt=true"),
-        ("spark.sql.catalog.lake.uri", f"jdbc:oracle:thin:scott/{PW}@//db:1521/lake"),
-        ("spark.sql.catalog.lake.uri", f"jdbc:oracle:thin:scott/{PW}@db:1521:lake"),
-        ("spark.sql.catalog.lake.uri", f"https://catalog/?client_secret={PW}"),
-        ("spark.sql.catalog.lake.uri", f"https://catalog/?access_token={PW}"),
         ("spark.sql.catalog.lake.warehouse", f"s3a://AKID:{PW}@bucket/lake"),
         ("spark.driver.extraJavaOptions", f"-Xss4m -Djavax.net.ssl.trustStorePassword={PW} -Da=b"),
         ("sasl.jaas.config", f'org.apache.Login required username="x" password="{PW}";'),
@@ -95,40 +94,31 @@ def test_what_is_known_to_be_harmless(name: str, value: str) -> None:
     assert secrets_in({name: value}) == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["spark-submit", "--conf", f"spark.a.password={PW}"],
-        ["spark-submit", f"--conf=spark.a.password={PW}"],
-        ["spark-submit", f"--conf=a={PW}"],
-        ["wrapper", "--password", PW],
-        ["wrapper", f"--password={PW}"],
-        ["curl", "-u", f"bob:{PW}"],
-        ["curl", "-H", f"Authorization: Bearer {PW}"],
-        ["bash", "-c", f"curl -u bob:{PW} https://x"],
-        ["mysql", f"-p{PW}"],
-        ["sqlplus", f"scott/{PW}@db:1521"],
-        ["wrapper", f"PASSWORD={PW}"],
-        ["wrapper", f"https://bob:{PW}@host/"],
-    ],
-)
+COMMANDS = f"""
+spark-submit --conf spark.a.password={PW}
+spark-submit --conf=spark.a.password={PW}
+spark-submit --conf=a={PW}
+wrapper --password {PW}
+wrapper --password={PW}
+curl -u bob:{PW}
+curl -H 'Authorization: Bearer {PW}'
+bash -c 'curl -u bob:{PW} https://x'
+mysql -p{PW}
+sqlplus scott/{PW}@db:1521
+wrapper PASSWORD={PW}
+wrapper https://bob:{PW}@host/"""
+
+
+@pytest.mark.parametrize("command", list(map(shlex.split, COMMANDS.strip().splitlines())))
 def test_a_secret_of_a_command(command: list[str]) -> None:
     hide(secrets_in_command(command))
     assert PW not in without_known_secrets(f"{PW} {command}")
 
 
 def test_a_command_without_secrets() -> None:
-    command = [
-        "spark-submit",
-        "--master",
-        "yarn",
-        "--deploy-mode",
-        "client",
-        "--conf",
-        "spark.executor.cores=4",
-    ]
-    assert secrets_in_command([*command, "--name", "recluster", "--verbose", "main.py"]) == []
-    assert secrets_in_command(["kubectl", "exec", "-n", "spark", "-it", "driver", "--", "-"]) == []
+    submit = "spark-submit --master yarn --deploy-mode client --conf spark.executor.cores=4 --name x --verbose x.py"
+    for command in (submit, "kubectl exec -n spark -it driver -- -"):
+        assert secrets_in_command(command.split()) == []
     own = ["--where", "country = 'Germany'", "--namespace", "lake.sales", "--where=country='Germany'"]
     assert secrets_in_command(own, harmless={"where", "namespace"}) == []
     assert secrets_in_command([*own, "--password", PW, f"a={PW}"], harmless={"where"})[-2:] == [PW, PW]

@@ -52,34 +52,22 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
     return found["recluster.rest"]
 
 
-def test_blocks_that_a_merge_left_as_deep_are_settled() -> None:
-    recorded = merged("axy", "bc", "a", 2)
-    assert (
-        rest_of("bxy", recorded).settled.tolist() == [False] * 3
-    )  # other files than those that were recorded
-    recorded = merged("abxy", "bc", "ab", 3)
-    assert rest_of("bcxy", recorded).settled.tolist() == [False, True, False, False]
-
-
-@pytest.mark.parametrize("paths", ["bcdxy", "bxy", "cdxy"])
-def test_other_blocks_of_the_partition_wake_them(paths: str) -> None:
-    assert not rest_of(paths, merged("abxy", "bc", "ab", 3)).settled.any()
-
-
-def test_another_partition_and_the_order_of_blocks_do_not_matter() -> None:
-    recorded = merged("abxy", "bc", "ab", 3)
-    assert rest_of("zcb", recorded).settled.tolist() == [False, True, False]
-
-
-def test_other_rules_wake_them() -> None:
-    recorded = merged("abxy", "bc", "ab", 3)
-    assert not rest_of("bcxy", recorded, "new reads").settled.any()
-
-
-def test_less_depth_than_before_the_merge_wakes_them() -> None:
-    record = json.loads(merged("abxy", "bc", "ab", 3))
-    record["partitions"] = {name: [depth + 1, first] for name, (depth, first) in record["partitions"].items()}
-    assert not rest_of("bcxy", json.dumps(record)).settled.any()
+@pytest.mark.parametrize(
+    ("paths", "rules", "settled"),
+    [
+        ("bcxy", RULES, "c"),
+        ("zcb", RULES, "c"),  # another partition, and the order of blocks, do not matter
+        ("bcdxy", RULES, ""),
+        ("bxy", RULES, ""),
+        ("cdxy", RULES, ""),
+        ("bcxy", "new reads", ""),
+    ],
+)
+def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(
+    paths: str, rules: str, settled: str
+) -> None:
+    rest = rest_of(paths, merged("abxy", "bc", "ab", 3), rules)
+    assert rest.settled.tolist() == [path in settled for path in paths]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +82,10 @@ def test_a_damaged_record_counts_as_none(recorded: str | None) -> None:
     assert not rest_of("bcxy", recorded).settled.any()
 
 
-def test_a_depth_that_is_rounded_up_in_the_record_counts_as_the_same() -> None:
+# 4e-7 is what is lost of the mean depth of 37 rows, for instance, in 6 decimals.
+@pytest.mark.parametrize(("more", "settled"), [(1, False), (4e-7, True)])
+def test_less_depth_than_before_the_merge_wakes_them_except_by_rounding(more: float, settled: bool) -> None:
     record = json.loads(merged("abxy", "bc", "ab", 3))
-    # The mean depth of 37 rows, for instance, rounded to 6 decimals.
-    record["partitions"] = {
-        name: [round(depth + 4e-7, 7), first] for name, (depth, first) in record["partitions"].items()
-    }
-    assert rest_of("bcxy", json.dumps(record)).settled.tolist() == [False, True, False, False]
+    partitions = record["partitions"].items()
+    record["partitions"] = {name: [round(depth + more, 7), first] for name, (depth, first) in partitions}
+    assert rest_of("bcxy", json.dumps(record)).settled.tolist() == [False, settled, False, False]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from dbt_recluster.clustering.conditions import Changes
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import ReadRange, RecordedReads
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
-from dbt_recluster.iceberg.table_properties import CHECKPOINT
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, SUSPENDED
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
 
@@ -36,7 +38,9 @@ def test_reads_are_kept() -> None:
     )
     read = ReadRange({"k": [None, 5], "é": ["ü", "ü"]}, 2.5, "event log")
     at = {"event log": datetime(2026, 11, 22, tzinfo=timezone.utc)}
-    assert RecordedReads.parse(text) == RecordedReads((read,), at, {"project": "abc"})
+    recorded = RecordedReads.parse(text)
+    assert recorded == RecordedReads((read,), at, {"project": "abc"})
+    assert (recorded.text(), recorded.reads[0].source) == (text, "recorded")
 
 
 def test_boundaries_of_a_curve_are_kept() -> None:
@@ -62,3 +66,29 @@ def test_what_is_damaged_too_long_or_of_a_later_version_is_lost() -> None:
     assert [CHECKPOINT.load(each, dict) for each in damaged] == [None] * len(damaged)
     assert CHECKPOINT.load(text, lambda value: value["partitions"]) is None
     assert CHECKPOINT.load(CHECKPOINT.dump({"é": [1, None]}), dict) == {"é": [1, None]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", SINCE, "true", "7", "null", "[]", "{}", '{"since": null}', '{"since": "x", "who": "y"}', "[" * 9999]
+    + [json.dumps({"since": SINCE, "until": until}) for until in ("soon", 5, [], "")],
+)
+def test_a_text_that_is_no_record_suspends_without_an_end(text: str) -> None:
+    """Whoever wrote it wanted no recluster."""
+    suspension = Suspension.of_table({SUSPENDED: text})
+    assert suspension == Suspension(text)
+    assert str(suspension) == text
+
+
+def test_facts_are_texts() -> None:
+    suspension = Suspension.of_table(
+        {SUSPENDED: '{"since": 1, "by": ["etl"], "until": "2999-01-01", "reason": 2}'}
+    )
+    assert str(suspension) == "1 by ['etl'] until 2999-01-01: 2"
+
+
+def test_it_ends() -> None:
+    assert Suspension.of_table({SUSPENDED: Suspension(SINCE, until="2026-01-02").as_property()}) is None
+    kept = Suspension(SINCE, "etl", "2999-01-01T00:00:00+00:00", 'a "reason"')
+    assert Suspension.of_table({SUSPENDED: kept.as_property()}) == kept
+    assert Suspension.of_table({}) is None

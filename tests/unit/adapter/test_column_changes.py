@@ -6,12 +6,10 @@ from dbt.adapters.spark.column import SparkColumn
 from dbt_recluster.adapter.relations.relation_config import (
     SchemaChanges,
     TableClustering,
-    check_column_removal,
     lost_metrics,
     partition_columns,
 )
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
 
 
@@ -89,14 +87,6 @@ def test_what_lost_fields_leave_behind_goes() -> None:
     assert not plain.field_metrics
 
 
-@pytest.mark.parametrize(("key", "order"), [("S.b, k", ""), (None, "truncate(s.b, 4) DESC NULLS LAST")])
-def test_a_column_that_the_table_is_clustered_by_is_not_removed(key: str | None, order: str) -> None:
-    wanted = parse_cluster_key(key) if key else None
-    removed, table = Columns.parse({"s": "struct<b:int>"}), TableClustering(order, {})
-    with pytest.raises(OptionError, match=r"would drop [sS]\.b of s\.t.*No column was changed\."):
-        check_column_removal("s.t", removed, table, wanted, [])
-
-
 def test_the_columns_of_partitions_are_read_from_the_description() -> None:
     columns = [("p", "int", None), ("ts", "timestamp", None)]
     assert partition_columns(columns) == []
@@ -106,8 +96,3 @@ def test_the_columns_of_partitions_are_read_from_the_description() -> None:
     parts = [(f"Part {i}", text, "") for i, text in enumerate(transforms)]
     description = [*columns, ("", "", ""), ("# Partitioning", "", ""), *parts]
     assert partition_columns(description) == ["ts", "p", "x y", "v", "s.f"]
-
-
-def test_a_column_of_the_partitions_is_not_removed() -> None:
-    with pytest.raises(OptionError, match=r"would drop P of s\.t, which the table is partitioned by"):
-        check_column_removal("s.t", Columns.parse({"p": "int"}), TableClustering(), None, ["ts", "P"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.relations.catalogs import Catalogs, Listed
+from dbt_recluster.adapter.relations.catalogs import Catalogs, Listed, names_like
 
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -97,3 +97,26 @@ def test_names_of_schemas_lose_their_quotes() -> None:
     connection = Connection({"show schemas in `lake`": [("s",), ("`a-b`",)], "show schemas": [("default",)]})
     assert Catalogs(connection).schemas("lake") == ["s", "a-b"]
     assert Catalogs(connection).schemas(None) == ["default"]
+
+
+PATTERN_NAMES = ["events_2025", "Events_2026", "eventsx2026", "users", "50%", "a.c", "a\\c"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "exclude", "expected"),
+    [
+        ("%", "", sorted(PATTERN_NAMES)),
+        ("events%", "", ["Events_2026", "events_2025", "eventsx2026"]),
+        ("EVENTS_202_", "%2025", ["Events_2026", "eventsx2026"]),
+        (r"events\_%", "", ["Events_2026", "events_2025"]),
+        (r"%\%", "", ["50%"]),
+        ("a.c", "", ["a.c"]),
+        (r"a\\c", "", ["a\\c"]),
+        ("a_c", "a.%", ["a\\c"]),
+        ("user", "", []),
+        ("", "", []),
+        ("users", "%", []),
+    ],
+)
+def test_names_like(pattern: str, exclude: str, expected: list[str]) -> None:
+    assert names_like(PATTERN_NAMES, pattern, exclude) == expected

@@ -39,9 +39,8 @@ def test_what_is_left_out_is_no_part_of_a_query(query: str) -> None:
 
 
 def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
-    build = ReclusterAdapter._parse_replacements_[
-        "current_build"
-    ]()  # of macros in hooks, before there is a connection
+    """Macros in hooks are parsed before there is a connection."""
+    build = ReclusterAdapter._parse_replacements_["current_build"]()
     table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
     assert build.sorted_query("select 1 as k", False) == "select 1 as k"
     assert build.sorted_query("select 1 as k", True) == "select 1 as k"

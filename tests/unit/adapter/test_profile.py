@@ -13,10 +13,10 @@ from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.events.logger import LoggerConfig
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.clustering_session import session_settings
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session import redaction
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect
 
 LAKE = {
@@ -27,14 +27,14 @@ LAKE = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment of the test's own, and nothing hidden by other tests."""
+    """An environment of the test's own."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
-    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def credentials(**profile: Any) -> ReclusterCredentials:
-    """Read a profile as dbt does."""
+    """Read a profile as dbt does; None takes a key away."""
     data = {"method": "embedded", "path": "lake", "schema": "analytics", **profile}
+    data = {key: value for key, value in data.items() if value is not None}
     ReclusterCredentials.validate(data)
     return ReclusterCredentials.from_dict(data)
 
@@ -44,29 +44,60 @@ def remote(**profile: Any) -> ReclusterCredentials:
     return credentials(**{"method": "thrift", "host": "spark", "path": None, **profile})
 
 
+@pytest.mark.parametrize("method", ["embedded", "session"])
+def test_a_profile_of_this_process_is_short(method: str) -> None:
+    profile = {"method": method, "path": "lakehouse" if method == "embedded" else None}
+    made = credentials(**profile)
+    assert (made.type, made.method.in_process, made.database) == ("recluster", True, None)
+    shown = {name: value for name, value in profile.items() if value}
+    assert dict(made.connection_info()) == {**shown, "schema": "analytics"}
+    assert credentials().unique_field == "lake"
+
+
+@pytest.mark.parametrize("method", ["http", "thrift"])
+def test_remote_methods_are_as_in_dbt_spark(method: str) -> None:
+    made = remote(method=method, host="spark.example.com/", token="t", cluster="c", user="u")
+    assert not made.method.in_process
+    assert made.host == "spark.example.com"
+    assert "token" not in dict(made.connection_info())
+
+
 @pytest.mark.parametrize(
-    ("key", "near"),
+    ("profile", "message"),
     [
-        ("treads", "threads"),
-        ("recluster_sesion", "recluster_session"),
-        ("server_side_paramters", "server_side_parameters"),
-        ("catalogue", "catalog"),
+        ({"path": None}, "needs `path`"),
+        ({"method": "session"}, "belong to `method: embedded`"),
+        ({"method": "sesion"}, r"'sesion' is not one of \['embedded', 'session', 'thrift', 'http', 'odbc'\]"),
+        ({"method": None}, "needs `method`: embedded, session, thrift, http, odbc"),
+        ({"treads": 1}, r"the profile has no key `treads`; did you mean threads\?"),
+        ({"recluster_sesion": 1}, r"no key `recluster_sesion`; did you mean recluster_session\?"),
+        (
+            {"server_side_paramters": 1},
+            r"no key `server_side_paramters`; did you mean server_side_parameters\?",
+        ),
+        ({"catalogue": 1}, r"no key `catalogue`; did you mean catalog\?"),
+        ({"zzz": 1}, "the profile has no key `zzz`; there are auth, catalog"),
     ],
 )
-def test_an_unknown_key_is_named_with_the_nearest_right_one(key: str, near: str) -> None:
-    with pytest.raises(DbtRuntimeError, match=rf"the profile has no key `{key}`; did you mean {near}\?"):
-        credentials(**{key: 1})
+def test_what_is_missing_or_wrong_is_said(profile: dict[str, Any], message: str) -> None:
+    with pytest.raises((DbtRuntimeError, ValidationError), match=message):
+        credentials(**profile)
 
 
-def test_an_unknown_key_that_is_near_to_none_is_answered_with_all() -> None:
-    with pytest.raises(DbtRuntimeError, match=r"the profile has no key `zzz`; there are auth, catalog"):
-        credentials(zzz=1)
+def test_any_spark_setting_of_the_profile_wins() -> None:
+    assert credentials().server_side_parameters == {"spark.sql.ansi.enabled": "false"}
+    made = credentials(server_side_parameters={"spark.sql.ansi.enabled": True, "a": 4})
+    assert made.server_side_parameters == {"spark.sql.ansi.enabled": "true", "a": "4"}
 
 
-def test_a_session_that_is_no_mapping_is_refused_without_its_value() -> None:
-    with pytest.raises(DbtRuntimeError, match="must be a mapping of Spark settings") as e:
-        remote(recluster_session="password=open-wide")
-    assert "open-wide" not in str(e.value)
+@pytest.mark.parametrize("special", [":", ";", '"', "\\", "\n", "${"])
+def test_a_lake_is_not_where_java_derby_or_hive_cannot_start(special: str, tmp_path: Path) -> None:
+    """It is said before anything is made; else logs and metastore would lie beside the lake."""
+    with pytest.raises(OptionError, match="with which Spark and its metastore cannot start"):
+        embedded.start(str(tmp_path / f"a{special}b"))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OptionError, match="'s3://bucket/lake' is not a local directory"):
+        embedded.start("s3://bucket/lake")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +212,7 @@ def test_secrets_of_the_profile_are_hidden_and_in_no_environment() -> None:
         {"token": ["12345678"]},
         {"server_side_parameters": "password=12345678"},
         {"recluster_session": ["12345678"]},
+        {"recluster_session": "password=12345678"},
         {"recluster_submit": [{"a": "password=12345678"}]},
     ],
 )

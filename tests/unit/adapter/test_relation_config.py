@@ -41,22 +41,17 @@ def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
     return TableClustering(order, properties)
 
 
-def test_a_new_table() -> None:
-    config = desired(cluster_by=["to_date(ts)", "id"])
-    created = TableClustering("", creation_properties(config))
-    change = clustering_change(config, created)
-    assert change == ClusteringChange(order="ordered by days(`ts`), `id`")
-    assert apply(created, change).sort_order == "days(ts) ASC NULLS FIRST, id ASC NULLS FIRST"
+def clustered(config: ModelOptions) -> TableClustering:
+    """What a table that was not clustered becomes."""
+    return apply(TableClustering(), clustering_change(config, TableClustering()))
 
 
 def test_nothing_is_altered_twice() -> None:
-    for config in (
-        desired(cluster_by="name"),
-        desired(cluster_by=["name", "id"], sort_on_load=False),
-        desired(),
-    ):
-        table = apply(TableClustering(), clustering_change(config, TableClustering()))
-        assert not clustering_change(config, table)
+    for more in ({"cluster_by": "name"}, {"cluster_by": ["name", "id"], "sort_on_load": False}, {}):
+        config = desired(**more)
+        created = TableClustering("", creation_properties(config))
+        for table in (clustered(config), apply(created, clustering_change(config, created))):
+            assert not clustering_change(config, table)
 
 
 def test_a_table_that_was_not_clustered_gets_the_same_properties() -> None:
@@ -68,25 +63,11 @@ def test_a_table_that_was_not_clustered_gets_the_same_properties() -> None:
     }
 
 
-def test_metrics_that_somebody_set_stay() -> None:
-    own = {f"{METRICS}name": "truncate(64)"}
-    assert (
-        f"{METRICS}name"
-        not in clustering_change(desired(cluster_by="name"), TableClustering("", own)).set_properties
-    )
-    assert (
-        f"{METRICS}name"
-        not in clustering_change(desired(cluster_by="name"), TableClustering(), own).set_properties
-    )
-
-
-def test_row_groups_that_somebody_set_stay() -> None:
-    own = {ROW_GROUPS: "1048576"}
-    for change in (
-        clustering_change(desired(cluster_by="name"), TableClustering("", own)),
-        clustering_change(desired(cluster_by="name"), TableClustering(), own),
-    ):
-        assert ROW_GROUPS not in change.set_properties
+@pytest.mark.parametrize("own", [{f"{METRICS}name": "truncate(64)"}, {ROW_GROUPS: "1048576"}])
+def test_metrics_and_row_groups_that_somebody_set_stay(own: dict[str, str]) -> None:
+    config, table = desired(cluster_by="name"), TableClustering("", own)
+    for change in (clustering_change(config, table), clustering_change(config, TableClustering(), own)):
+        assert not own.keys() & change.set_properties.keys()
 
 
 def test_row_groups_of_wide_tables_are_larger() -> None:
@@ -96,8 +77,7 @@ def test_row_groups_of_wide_tables_are_larger() -> None:
 
 
 def test_a_changed_key() -> None:
-    table = apply(TableClustering(), clustering_change(desired(cluster_by="name"), TableClustering()))
-    change = clustering_change(desired(cluster_by=["id", "name"]), table)
+    change = clustering_change(desired(cluster_by=["id", "name"]), clustered(desired(cluster_by="name")))
     assert change.order == "ordered by `id`, `name`"
     assert change.set_properties == {"recluster.cluster_by": "id, name", f"{METRICS}id": "full"}
 
@@ -115,19 +95,6 @@ def test_a_distribution_mode_of_the_model_wins() -> None:
     change = clustering_change(desired(cluster_by="id"), TableClustering("", own), own)
     assert change.order == "locally ordered by `id`"
     assert "write.distribution-mode" not in change.set_properties
-
-
-def test_a_key_taken_away_is_cleared() -> None:
-    table = apply(TableClustering(), clustering_change(desired(cluster_by="id"), TableClustering()))
-    table = TableClustering(table.sort_order, {**table.properties, "recluster.levels": "{}"})
-    change = clustering_change(desired(), table)
-    assert change.order == "unordered"
-    assert set(change.unset_properties) == {
-        "recluster.cluster_by",
-        "write.distribution-mode",
-        "recluster.levels",
-    }
-    assert not clustering_change(desired(), apply(table, change))
 
 
 def test_options_that_differ_from_the_defaults_are_recorded() -> None:
@@ -153,7 +120,7 @@ def test_options_that_differ_from_the_defaults_are_recorded() -> None:
         "recluster.option.automatic_clustering": "false",
     }
     assert recorded.items() <= creation_properties(config).items()
-    table = apply(TableClustering(), clustering_change(config, TableClustering()))
+    table = clustered(config)
     assert recorded.items() <= table.properties.items()
     assert not clustering_change(config, table)
     assert ReclusterOptions.of_table(table.properties) == config.recluster
@@ -195,9 +162,8 @@ def test_a_curve_is_in_the_property_and_what_leads_it_in_the_order(key: Any) -> 
 @pytest.mark.parametrize("plain", ["name", ["id", "name"]])
 def test_from_a_plain_key_to_a_curve_and_back(key: Any, plain: Any) -> None:
     """Boundaries go with the curve; nothing else differs from the table before."""
-    empty = TableClustering()
-    table = apply(empty, clustering_change(desired(cluster_by=plain), empty))
     curve, back = desired(cluster_by=key), desired(cluster_by=plain)
+    table = clustered(back)
     turned = apply(table, clustering_change(curve, table))
     assert not clustering_change(curve, turned)
     recorded = {"recluster.curve.id": "x", "recluster.curve.ts": "x", "recluster.rest": "{}"}
@@ -218,16 +184,16 @@ def test_boundaries_of_columns_that_stay_on_the_curve_stay() -> None:
     assert not clustering_change(desired(cluster_by="hilbert(id, name)"), table)
 
 
-@pytest.mark.parametrize("key", CURVES)
-def test_a_curve_taken_away_is_cleared(key: Any) -> None:
-    config = desired(cluster_by=key)
-    created = TableClustering("", creation_properties(config))
-    table = apply(created, clustering_change(config, created))
+@pytest.mark.parametrize("key", ["id", *CURVES])
+def test_a_key_taken_away_is_cleared(key: Any) -> None:
+    table = clustered(desired(cluster_by=key))
     recorded = {"recluster.curve.id": "x", "recluster.rest": "{}", "recluster.levels": "{}"}
     table = TableClustering(table.sort_order, {**table.properties, **recorded})
     change = clustering_change(desired(), table)
     assert change.order == ("unordered" if table.sort_order else None)
-    assert not [name for name in apply(table, change).properties if name.startswith("recluster.")]
+    cleared = apply(table, change)
+    assert not [name for name in cleared.properties if name.startswith("recluster.") or name.endswith("mode")]
+    assert not clustering_change(desired(), cleared)
 
 
 def test_a_distribution_mode_of_the_model_is_kept_under_a_curve() -> None:

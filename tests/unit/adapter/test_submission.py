@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.connections.credentials import check_submit
-from dbt_recluster.adapter.connections.submission import JOB, run_job
+from dbt_recluster.adapter.connections.submission import JOB, failure_of_build, run_job
 from dbt_recluster.clustering.result import ReclusterResult, Round
-from dbt_recluster.exceptions import OptionError, SubmitError
+from dbt_recluster.exceptions import (
+    CommitFailedError,
+    CommitMismatchError,
+    CommitStateUnknownError,
+    OptionError,
+    ReclusterError,
+    SubmitError,
+)
 
 RESULT = ReclusterResult(
     "lake.sales.orders",
@@ -45,11 +52,15 @@ def one(answers: Answers) -> Any:
     return answer
 
 
+def answered(code: int, error: str | None, *tables: Any) -> Answers:
+    """The answers of a job that prints what it did last, and ends with a code."""
+    output = json.dumps({"command": "recluster", "exit_code": code, "error": error, "tables": tables})
+    return submission(f"import sys; print('first'); print({output!r}); sys.exit({code})")
+
+
 def test_several_tables_have_an_answer_each() -> None:
     whole = {**RESULT.as_dict(), "table": "lake.s.a"}
-    tables = [{"table": "lake.s.c"}, {"table": "lake.s.b", "error": "no such table"}, whole]
-    output = json.dumps({"command": "recluster", "exit_code": 1, "error": None, "tables": tables})
-    c, b, a = submission(f"import sys; print({output!r}); sys.exit(1)")
+    c, b, a = answered(1, None, {"table": "lake.s.c"}, {"table": "lake.s.b", "error": "no such table"}, whole)
     assert isinstance(a, ReclusterResult)
     assert a.as_dict() == whole
     assert str(b).startswith("lake.s.b was built but not reclustered: recluster_submit: ")
@@ -58,33 +69,15 @@ def test_several_tables_have_an_answer_each() -> None:
 
 
 def test_an_interrupted_job_has_the_results_of_the_tables_that_had_their_turn() -> None:
-    tables = [{**RESULT.as_dict(), "table": "lake.s.a"}]
-    output = json.dumps({"command": "recluster", "exit_code": 130, "error": "interrupted", "tables": tables})
-    code = f"import sys; print({output!r}); sys.exit(130)"
-    a, error = submission(code)
+    a, error = answered(130, "interrupted", RESULT.as_dict())
     assert isinstance(a, ReclusterResult)
     assert str(error).endswith("ended with code 130: interrupted")
 
 
-def test_a_result_that_went_through_json_has_the_same_figures() -> None:
-    read = ReclusterResult.from_dict(json.loads(json.dumps(RESULT.as_dict())))
+def test_the_job_prints_its_result_last() -> None:
+    read = one(answered(0, None, RESULT.as_dict()))
     assert read.as_dict() == RESULT.as_dict()
     assert len(read.rounds) == 2
-
-
-def test_the_job_prints_its_result_last() -> None:
-    outcome = json.dumps(
-        {"command": "recluster", "exit_code": 0, "error": None, "tables": [RESULT.as_dict()]}
-    )
-    code = f"import sys; print(sys.argv, file=sys.stderr); print('first'); print({outcome!r})"
-    assert one(submission(code)).as_dict() == RESULT.as_dict()
-
-
-def test_what_the_command_is_given() -> None:
-    code = "import sys, json; print(json.dumps({'error': sys.argv[1:]}))"
-    with pytest.raises(SubmitError) as e:
-        submission(code)
-    assert str(e.value).endswith(str([str(JOB), "recluster", "--json"]))
 
 
 def test_no_shell_reads_the_command(tmp_path: Path) -> None:
@@ -99,6 +92,11 @@ def test_no_shell_reads_the_command(tmp_path: Path) -> None:
     [
         ("import sys; print('no such master', file=sys.stderr); sys.exit(1)", "code 1: no such master"),
         ("import sys; sys.exit(3)", "code 3: it printed nothing"),
+        # What the command is given.
+        (
+            "import sys, json; print(json.dumps({'error': sys.argv[1:]}))",
+            str([str(JOB), "recluster", "--json"]),
+        ),
         (
             'import sys; print(\'{"tables": [{"table": "t", "error": "no such table"}]}\'); sys.exit(1)',
             "code 1: no such table",
@@ -110,19 +108,21 @@ def test_a_command_that_fails(code: str, message: str) -> None:
         one(submission(code))
 
 
-def test_a_command_that_does_not_exist() -> None:
-    with pytest.raises(SubmitError, match="spark-submitt cannot be started: No such file or directory"):
-        run_job(["spark-submitt"], ["t"], None)
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("spark-submitt", "spark-submitt cannot be started: No such file or directory"),
+        ("a\0b", "cannot be started: embedded null byte"),
+    ],
+)
+def test_a_command_that_does_not_start(command: str, message: str) -> None:
+    with pytest.raises(SubmitError, match=message):
+        run_job([command], ["t"], None)
 
 
 @pytest.mark.parametrize("output", ["done", "[1]", "{}", "", "[" * 100_000])
 def test_a_command_that_prints_no_result(output: str) -> None:
     assert submission(f"print({output!r})") == []
-
-
-def test_a_command_that_cannot_be_one() -> None:
-    with pytest.raises(SubmitError, match="cannot be started: embedded null byte"):
-        run_job(["a\0b"], ["t"], None)
 
 
 def test_the_job_starts_a_spark_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +171,32 @@ def test_a_result_of_another_shape_is_an_error_that_shows_it(figures: Any) -> No
         one(submission(f"print({output!r})"))
 
 
-@pytest.mark.parametrize("command", ["spark-submit --master yarn", [], [["a"]], {"a": 1}])
-def test_a_command_is_a_list_of_words(command: Any) -> None:
-    with pytest.raises(OptionError, match="recluster_submit must be a list of words"):
-        check_submit(command, None)
+@pytest.mark.parametrize(
+    ("command", "timeout", "message"),
+    [
+        *(
+            (words, None, " must be a list of words")
+            for words in ("spark-submit --master yarn", [], [["a"]], {"a": 1})
+        ),
+        *((["a"], limit, "_timeout must be a number") for limit in (0, -1, "soon", True, math.nan, 10**400)),
+    ],
+)
+def test_a_command_is_a_list_of_words_and_its_timeout_a_number_of_seconds(
+    command: Any, timeout: Any, message: str
+) -> None:
+    with pytest.raises(OptionError, match=f"recluster_submit{message}"):
+        check_submit(command, timeout)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "soon", True, math.nan, 10**400])
-def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
-    with pytest.raises(OptionError, match="recluster_submit_timeout must be a number"):
-        check_submit(["spark-submit"], timeout)
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (CommitFailedError("no answer"), "was built but not reclustered"),
+        (CommitMismatchError("9 rows"), "was built, and its recluster failed"),
+        (CommitStateUnknownError("no answer"), "was built, and its recluster failed"),
+    ],
+)
+def test_nobody_is_told_that_a_table_is_as_before_where_it_may_not_be(
+    error: ReclusterError, what: str
+) -> None:
+    assert failure_of_build("s.t", error) == f"s.t {what}: {error}"

@@ -96,48 +96,32 @@ def test_meta_wins_over_the_configs_of_its_folder() -> None:
     assert parse(**other, meta={"recluster": {"cluster_by": "id"}}) == parse(cluster_by="id")
 
 
-@pytest.mark.parametrize(
-    ("meta", "config", "message"),
-    [
-        ({"depth": "deep"}, {}, r"meta\.recluster\.depth must be a number"),
-        ("id", {}, r"meta\.recluster must be a mapping of options"),
+WRONG: dict[tuple[str, str], list[Any]] = {
+    ("cluster_by", "cluster_by must be a string or a list"): [3],
+    ("automatic_clustering", "automatic_clustering must be true or false, not 'maybe'"): ["maybe"],
+    ("recluster_depth", "must be a number of at least 1"): ["deep", 0, -1, True, "nan", float("inf")],
+    ("recluster_final", "recluster_final must be true or false"): [[]],
+    ("recluster_strategy", "recluster_strategy must be one of .*peak.*, not"): ["best", []],
+    ("recluster_max_merge_blocks", "recluster_max_merge_blocks must be a whole number above 1"): [1],
+    ("recluster_max_bytes", "recluster_max_bytes must be a number of bytes above 0"): [
+        "ten",
+        0,
+        -5,
+        1.5,
+        True,
     ],
-)
-def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        parse(meta={"recluster": meta}, **config)
+    ("recluster_where", "recluster_where must be a SQL predicate"): [7, "  "],
+    ("block_rows", "block_rows must be a whole number above 0, at most"): [0, 1.5, "nan", "many"],
+    ("sort_on_load", "sort_on_load must be true or false"): [2],
+    ("recluster_reads", "recluster_reads: a read must be a SQL predicate"): [7, [{"weight": 2}]],
+    ("meta", r"meta\.recluster\.depth must be a number"): [{"recluster": {"depth": "deep"}}],
+    ("meta", r"meta\.recluster must be a mapping of options"): [{"recluster": "id"}],
+}
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
-    [
-        ("cluster_by", 3, "cluster_by must be a string or a list"),
-        ("automatic_clustering", "maybe", "automatic_clustering must be true or false, not 'maybe'"),
-        ("recluster_depth", "deep", "recluster_depth must be a number of at least 1"),
-        ("recluster_depth", 0, "recluster_depth must be"),
-        ("recluster_depth", -1, "recluster_depth must be"),
-        ("recluster_depth", True, "recluster_depth must be"),
-        ("recluster_depth", "nan", "recluster_depth must be"),
-        ("recluster_depth", float("inf"), "recluster_depth must be"),
-        ("recluster_final", [], "recluster_final must be true or false"),
-        ("recluster_strategy", "best", "recluster_strategy must be one of .*peak.*, not 'best'"),
-        ("recluster_strategy", [], "recluster_strategy must be one of"),
-        ("recluster_max_merge_blocks", 1, "recluster_max_merge_blocks must be a whole number above 1"),
-        ("recluster_max_bytes", "ten", "recluster_max_bytes must be a number of bytes above 0"),
-        ("recluster_max_bytes", 0, "recluster_max_bytes must be"),
-        ("recluster_max_bytes", -5, "recluster_max_bytes must be"),
-        ("recluster_max_bytes", 1.5, "recluster_max_bytes must be"),
-        ("recluster_max_bytes", True, "recluster_max_bytes must be"),
-        ("recluster_where", 7, "recluster_where must be a SQL predicate"),
-        ("recluster_where", "  ", "recluster_where must be a SQL predicate"),
-        ("block_rows", 0, "block_rows must be a whole number above 0, at most"),
-        ("block_rows", 1.5, "block_rows must be a whole number above 0, at most"),
-        ("block_rows", "nan", "block_rows must be a whole number above 0, at most"),
-        ("block_rows", "many", "block_rows must be a whole number above 0, at most"),
-        ("sort_on_load", 2, "sort_on_load must be true or false"),
-        ("recluster_reads", 7, "recluster_reads: a read must be a SQL predicate"),
-        ("recluster_reads", [{"weight": 2}], "recluster_reads: a read must be a SQL predicate"),
-    ],
+    [(key, value, message) for (key, message), values in WRONG.items() for value in values],
 )
 def test_wrong_values_name_the_key_and_what_is_allowed(key: str, value: Any, message: str) -> None:
     with pytest.raises((OptionError, ClusterKeyError), match=message):
@@ -240,10 +224,6 @@ def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     ("name", "value"),
     [
         ("depth", "banana"),
-        ("block_rows", "0"),
-        ("max_bytes", "-1"),
-        ("final", "maybe"),
-        ("strategy", "none"),
         ("where", ""),
         ("automatic_clustering", "perhaps"),
     ],

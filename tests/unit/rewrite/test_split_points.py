@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.iceberg.rewrite.sample import SplitPoint, choose_split_points
@@ -19,7 +19,6 @@ def sizes(counts: list[int], points: list[SplitPoint]) -> list[float]:
     return list(np.diff([0.0, *places, float(starts[-1])]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 200))
 def test_blocks_are_neither_too_large_nor_too_small(counts: list[int], limit: int) -> None:
     points = choose_split_points(np.array(counts), float(sum(counts)), limit)
@@ -31,7 +30,6 @@ def test_blocks_are_neither_too_large_nor_too_small(counts: list[int], limit: in
     assert all(size >= least - 1e-6 for size in actual[:-1])
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))
 @example([2, 4], 5)  # blocks that would begin before the value that is split
 def test_points_ascend_and_split_a_value_only_if_it_must_be(counts: list[int], limit: int) -> None:
