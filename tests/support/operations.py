@@ -25,10 +25,7 @@ PLAIN = "{{ config(materialized='table') }} select 1 as id"
 
 class Operations:
     LOADS = 4
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS, "plain.sql": PLAIN}
+    MODELS = {"events.sql": EVENTS, "plain.sql": PLAIN}
 
     @pytest.fixture(scope="class", autouse=True)
     def loaded(self, project: Any) -> None:
