@@ -118,6 +118,15 @@ def make_table(
     return table
 
 
+def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
+    """Make a table of loads that cover all keys ``k`` from 0 to 999, in ten files each; ``p`` is 0."""
+    table, properties = f"{schema}.t", "('write.distribution-mode' = 'none')"
+    spark.sql(f"create table {table} (k bigint, p int) using iceberg tblproperties {properties}")
+    for _ in range(loads):
+        spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
+    return table
+
+
 def checksum(spark: Any, table: str) -> tuple[int, int]:
     """Return the number of rows, and a checksum that does not depend on their order."""
     row = spark.sql(f"select count(*), sum(cast(xxhash64(*) as decimal(38, 0))) from {table}").first()

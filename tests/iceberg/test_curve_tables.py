@@ -1,0 +1,392 @@
+"""Tables with a key of equal weight: rows, levels, boundaries and rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tables import checksum, metadata_file
+
+from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
+from dbt_recluster.clustering import drawn_curve
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
+from dbt_recluster.clustering.drawn_curve import draw_curve
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.session.jvm import collect_arrow
+from dbt_recluster.iceberg.sort_order import sort_order_text
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.maintenance import ClusteredTable, blocks_opened, clustering_information, recluster
+
+ROWS = 4_000
+A, B = "(id * 7919) % 4001", "cast(hash(id, {seed}) % 5000 as bigint)"
+
+
+def make_table(spark: Any, schema: str, ddl: str = "", loads: int = 6) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, a bigint, b bigint, p int) using iceberg {ddl}")
+    for number in range(loads):
+        load(spark, name, number)
+    return name
+
+
+def load(spark: Any, name: str, number: int, rows: int = ROWS, *more: str) -> None:
+    first = number * ROWS
+    frame = spark.range(first, first + rows).selectExpr(
+        "id", f"{A} a", f"{B.format(seed=number)} b", "cast(id % 2 as int) p", *more
+    )
+    frame.coalesce(1).writeTo(name).append()
+
+
+def properties(spark: Any, name: str) -> dict[str, str]:
+    return IcebergTable.load(spark, name).properties
+
+
+def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 400)) -> float:
+    values = list(values)
+    return sum(blocks_opened(spark, name, f"{column} = {value}") for value in values) / len(values)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "key"),
+    [
+        ("", "hilbert(a, b)"),
+        ("partitioned by (p)", "hilbert(a, b)"),
+        pytest.param("", "p, hilbert(a, b)", marks=pytest.mark.thorough),
+    ],
+)
+def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
+    spark: Any, schema: str, ddl: str, key: str
+) -> None:
+    name = make_table(spark, schema, ddl)
+    before = checksum(spark, name)
+    blocks = recluster(spark, name, key, depth=1, block_rows=500, final=True).blocks_after
+    assert checksum(spark, name) == before
+    assert spark.table(f"{name}.files").count() == blocks >= 48
+    # sqrt(48) is 7; a plain key opens all blocks for a value of its second column.
+    for column in ("a", "b"):
+        assert opened(spark, name, column) < (18 if ddl or key.startswith("p") else 12)
+    if key.startswith("p"):
+        assert opened(spark, name, "p", [0, 1]) <= blocks / 2 + 1
+        assert sort_order_text(IcebergTable.load(spark, name)) == "p ASC NULLS FIRST"
+    recorded = properties(spark, name)
+    assert recorded[table_properties.CLUSTER_BY] == key == str(ClusteredTable(spark, name).key)
+    assert recorded_curve(recorded, parse_cluster_key(key)) is not None
+    assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
+
+
+@pytest.mark.thorough
+@pytest.mark.alike
+@pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
+def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: float) -> None:
+    name = make_table(spark, schema)
+    for number in range(6, 9):
+        load(spark, name, number)
+        recluster(spark, name, "hilbert(a, b)", depth=depth, block_rows=500, final=True)
+        again = recluster(spark, name, depth=depth, block_rows=500, final=True)
+        assert not again.rounds, again.reason
+
+
+def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=0)
+    spark.sql(f"alter table {name} add column day int")
+    for number in range(4):
+        load(spark, name, number, ROWS, f"cast(if(id % 50 = 0, id % {number + 1}, {number}) as int) day")
+        newest = spark.sql(f"select max(sequence_number) n from {name}.entries").first().n
+        recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
+        curve = ClusteredTable(spark, name).curve
+        assert curve is not None
+        assert curve.ascending == (False, number > 0)
+        assert curve.newest == newest
+    rows = spark.range(ROWS).selectExpr(
+        f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day"
+    )
+    columns = list(collect_arrow(rows).combine_chunks().itercolumns())
+    day = columns[1].to_numpy()[np.argsort(curve.index_of_load([c.combine_chunks() for c in columns]))]
+    assert [len(set(part.tolist())) for part in np.array_split(day, 8)] == [3, *[1] * 7]
+
+
+@pytest.mark.thorough
+def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=1)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    for number in range(1, 9):
+        load(spark, name, number)
+    table = ClusteredTable(spark, name)
+    drawn = draw_curve(table, table.blocks().planned_metadata)
+    assert drawn
+    for property_name, text in drawn.items():
+        table.iceberg.set_property(property_name, text)
+    again = ClusteredTable(spark, name)
+    assert draw_curve(again, again.blocks().planned_metadata) == {}
+    assert again.sampled.keys() == table.sampled.keys()
+    load(spark, name, 9)
+    later = ClusteredTable(spark, name)
+    assert draw_curve(later, later.blocks().planned_metadata).keys() == drawn.keys()
+    assert later.curve.newest == again.curve.newest + 1
+
+
+@pytest.mark.thorough
+def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
+    name = make_table(spark, schema, loads=0)
+    spark.sql(f"alter table {name} add column day int")
+    for number in range(2):
+        load(spark, name, number, ROWS, f"{number} day")
+        recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
+    settings = {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "false"}
+    usual = {setting: spark.conf.get(setting) for setting in settings}
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    try:
+        for number in range(2, 5):
+            table = ClusteredTable(spark, name)
+            rows = f"select id, id a, {B.format(seed=number)} b, 0 p, 2 day from range({ROWS})"
+            query = sorted_along_curve(
+                rows, table.key, table.iceberg.properties, table.iceberg.columns(), None
+            )
+            spark.sql(query).writeTo(name).append()
+    finally:
+        for setting, value in usual.items():
+            spark.conf.set(setting, value)
+    before = ClusteredTable(spark, name)
+    blocks = before.blocks().planned_metadata
+    assert draw_curve(before, blocks) == {}
+    assert recluster(spark, name, depth=1, block_rows=100_000).rounds
+    after = ClusteredTable(spark, name).curve
+    assert before.curve is not None
+    assert after is not None
+    assert (before.curve.ascending, after.ascending) == ((False, True), (False, True))
+    assert before.curve.newest < blocks.sequence.max() == after.newest
+
+
+TEXTS = as_properties(
+    parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3}
+)
+
+
+# What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.
+@pytest.mark.thorough
+@pytest.mark.alike
+@pytest.mark.parametrize(
+    "damage",
+    [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "shortened": "eJw="})],
+)
+def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    IcebergTable.load(spark, name).set_property("recluster.curve.a", damage or None)
+    before = checksum(spark, name)
+    load(spark, name, 6)
+    recluster(spark, name, depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) != before
+    assert spark.table(name).count() == 7 * ROWS
+    assert recorded_curve(properties(spark, name), parse_cluster_key("hilbert(a, b)")) is not None
+
+
+def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    for key in ("a", "hilbert(a, b)", "hilbert(b, a)", "b, a"):
+        recluster(spark, name, key, depth=1, block_rows=500, final=True)
+        assert checksum(spark, name) == before
+        assert str(ClusteredTable(spark, name).key) == key
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
+def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    for number in range(4):
+        frame = spark.range(number * 500, number * 500 + 500)
+        text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string) s"
+        frame.selectExpr("id", text).coalesce(1).writeTo(name).append()
+    before = checksum(spark, name)
+    recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
+    assert checksum(spark, name) == before
+    assert recorded_curve(properties(spark, name), parse_cluster_key(f"hilbert({item}, id)")) is not None
+
+
+@pytest.mark.thorough
+def test_a_column_of_another_name_keeps_its_boundaries_and_blocks_their_levels(
+    spark: Any, schema: str
+) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    spark.sql(f"alter table {name} rename column a to c")
+    again = recluster(spark, name, "hilbert(c, b)", depth=1, block_rows=500, final=True)
+    assert not again.rounds, again.reason
+    table = IcebergTable.load(spark, name)
+    assert recorded_curve(table.properties, parse_cluster_key("hilbert(c, b)"), table.field_ids) is not None
+
+
+@pytest.mark.thorough
+def test_another_column_of_the_same_name_is_clustered_anew(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    spark.sql(f"alter table {name} add column z bigint")
+    load(spark, name, 6, ROWS, "(id * 7907) % 4001 z")
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    spark.sql(f"alter table {name} rename column a to old")
+    spark.sql(f"alter table {name} rename column z to a")
+    before = checksum(spark, name)
+    blocks = recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True).blocks_after
+    assert checksum(spark, name) == before
+    assert opened(spark, name, "a") < blocks / 3
+
+
+@pytest.mark.thorough
+def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(
+    spark: Any, schema: str
+) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    for number in range(4):
+        frame = spark.range(number * 500, number * 500 + 500)
+        frame.selectExpr("id", "concat(repeat('x', 6000), id) s").coalesce(1).writeTo(name).append()
+    file = metadata_file(spark, name)
+    with pytest.raises(ClusterKeyError, match="longer than 1,024 characters and begin alike"):
+        recluster(spark, name, "hilbert(s, id)", depth=1, block_rows=100)
+    assert metadata_file(spark, name) == file
+    recluster(spark, name, "hilbert(truncate(8, s), id)", depth=1, block_rows=100)
+
+
+OF_TIMES = (
+    "ts",
+    "n",
+    "d",
+    "to_date(ts)",
+    "date_trunc('hour', ts)",
+    "date_trunc('month', n)",
+    "date_trunc('year', d)",
+)
+ITEMS = (*OF_TIMES, "x", "f", "truncate(10, a)", "truncate(3, s)", "truncate(50, x)")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("item", ITEMS)
+def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (id bigint, a int, s string, x decimal(10, 2), f double, d date, ts timestamp, "
+        "n timestamp_ntz) using iceberg"
+    )
+    for number in range(4):
+        spark.range(number * 400, number * 400 + 400).selectExpr(
+            "id",
+            "cast(id as int) a",
+            "cast(10000 + id as string) s",
+            "cast(id / 4 as decimal(10, 2)) x",
+            "cast(id as double) f",
+            "date_add(date'1968-01-01', cast(id as int)) d",
+            "timestamp'1968-01-01' + make_dt_interval(cast(id as int)) ts",
+            "timestamp_ntz'1968-01-01' + make_dt_interval(cast(id as int)) n",
+        ).coalesce(1).writeTo(name).append()
+        recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
+    table = ClusteredTable(spark, name)
+    assert table.curve is not None
+    ends, bounds = table.curve.boundaries[0], table.metadata().lower[0]
+    assert ends.type == bounds.type
+    # A quarter of the boundaries, more or less a tenth, lie in each quarter of the rows.
+    quarters = [bounds.sort()[len(bounds) * quarter // 4] for quarter in (1, 2, 3)]
+    below = [pc.sum(pc.less(ends, quarter)).as_py() / len(ends) for quarter in quarters]
+    assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
+
+
+@pytest.mark.thorough
+def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
+    rows, days = 10_000, 6
+    name, new = f"{schema}.events", f"{schema}.new"
+    for table in (name, new):
+        spark.sql(f"create table {table} (id bigint, person int, day date) using iceberg")
+    for number in range(days):
+        # Three rows in a hundred belong to any of the days before.
+        late = f"pmod(hash(id, 1), {number + 1})"
+        spark.range(number * rows, (number + 1) * rows).selectExpr(
+            "id",
+            "cast(pow(pmod(hash(id, 2), 1000) / 1000, 2) * 5000 as int) person",
+            f"date_add(date'2026-01-01', if(pmod(hash(id, 3), 100) < 3, {late}, {number})) day",
+        ).repartition(4).writeTo(name).append()
+        recluster(spark, name, "hilbert(person, day)", block_rows=500)
+    spark.table(name).repartition(8).writeTo(new).append()
+    before = checksum(spark, name)
+    for table in (name, new):
+        recluster(spark, table, "hilbert(person, day)", depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    reads = [f"day = date'2026-01-0{day}'" for day in range(1, days + 1)]
+    reads += [f"person = {round((place + 0.5) ** 2 / 100 * 5_000)}" for place in range(10)]
+    opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
+    # benchmarks/events_peers.py measures larger tables; here a block more or less counts much.
+    assert opened <= 1.2 * at_once
+
+
+KEY = "k, hilbert(a, b)"
+# Least and greatest k, and rows, of each load.
+LOADS = (
+    (89_796, 89_909, 20),
+    (90_889, 92_363, 50),
+    (91_104, 92_119, 50),
+    (90_954, 91_652, 5),
+    (90_173, 91_622, 20),
+    (90_792, 91_300, 50),
+    (89_742, 90_086, 20),
+)
+
+
+def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]] = LOADS) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    for low, high, rows in loads:
+        k = f"{low} + cast({high - low} * id / {rows - 1} as int)"
+        spark.range(rows).selectExpr(f"{k} k", "0 a", "0 b").coalesce(1).writeTo(name).append()
+    return name
+
+
+def depth(spark: Any, name: str) -> float:
+    return clustering_information(spark, name, block_rows=50)["average_depth"]
+
+
+@pytest.mark.thorough
+def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_small_blocks(spark, schema)
+    before = checksum(spark, name)
+    recluster(spark, name, KEY, block_rows=50, final=True)
+    assert checksum(spark, name) == before
+    assert depth(spark, name) <= 4
+    again = recluster(spark, name, block_rows=50, final=True)
+    assert not again.rounds, again.reason
+
+
+@pytest.mark.thorough
+def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_small_blocks(spark, schema)
+    sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
+    small = sum(size.n for size in sizes[:4])
+    assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
+    recluster(spark, name, block_rows=50, final=True)
+    assert depth(spark, name) <= 4
+
+
+@pytest.mark.thorough
+def test_newly_declared_reads_end_rest(spark: Any, schema: str) -> None:
+    """A merge of small blocks came to rest beside blocks that are deep where these reads are."""
+    deep = [(100 + number, 900 + number, 50) for number in range(6)]
+    alone = [(1_000 * number, 1_000 * number + 500, 50) for number in range(2, 14)]
+    small = [(20_000 + 100 * number, 20_090 + 100 * number, 5) for number in range(8)]
+    name = make_small_blocks(spark, schema, [*deep, *alone, *small])
+    assert recluster(spark, name, KEY, block_rows=50, final=True).rounds
+    assert not recluster(spark, name, block_rows=50, final=True).rounds
+    assert blocks_opened(spark, name, "k = 500") == 6
+    reads = [{"where": "k between 500 and 510"}]
+    assert recluster(spark, name, block_rows=50, final=True, reads=reads).rounds
+    assert blocks_opened(spark, name, "k = 500") <= 2
+    assert not recluster(spark, name, block_rows=50, final=True, reads=reads).rounds
