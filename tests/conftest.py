@@ -33,6 +33,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     SPARK_SETTINGS["spark.master"] = "local[2]"
 
 
+def _declared(name: str) -> Any:
+    """Make a fixture of dbt's that is a constant of the test class, of the same name."""
+
+    @pytest.fixture(scope="class", name=name)
+    def declared(request: pytest.FixtureRequest) -> dict[str, Any]:
+        return dict(getattr(request.cls, name.upper(), {}))
+
+    return declared
+
+
+models, seeds, snapshots, macros = map(_declared, ("models", "seeds", "snapshots", "macros"))
+tests, functions, packages = map(_declared, ("tests", "functions", "packages"))
+project_config_update = _declared("project_config_update")
+
+
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("the lake")

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered_models import EVENTS, Clustering, config, microbatch, run_load
+from clustered_models import EVENTS, Clustering, config, days, microbatch, models_of, run_load, snapshot
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 
 class TestLoads(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS}
+    MODELS = {"events.sql": EVENTS}
 
     def test_a_table_stays_clustered(self, project: Any, sql: Any, spark: Any) -> None:
         reclustered = 0
@@ -36,13 +34,16 @@ class TestLoads(Clustering):
         assert isinstance(stored["results"][0]["adapter_response"]["average_depth"], float)
         assert self.order(sql, "events") == "k ASC NULLS FIRST"
 
+    def test_a_full_refresh_is_as_a_first_build(self, project: Any, sql: Any) -> None:
+        run_load(3, "--full-refresh")
+        assert self.order(sql, "events") == "k ASC NULLS FIRST"
+        assert sql("select count(*) from {schema}.events")[0][0] == 1000
+
 
 class TestStatements(Clustering):
     """The statements that a clustered model sends, and those that it does not."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS, "plain.sql": "{{ config(materialized='incremental') }} select 1 as id"}
+    MODELS = {"events.sql": EVENTS, "plain.sql": "{{ config(materialized='incremental') }} select 1 as id"}
 
     def test_no_alter_when_nothing_changed(self, project: Any) -> None:
         _, first = run_load(0, "--log-level", "debug")
@@ -58,44 +59,21 @@ class TestStatements(Clustering):
 class TestMaterializations(Clustering):
     """table, incremental by merge and by insert_overwrite, snapshot and seed: each twice, and each keeps its order."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        rows = "select id, pmod(hash(id), 50) as k, id % 3 as p from range(300)"
-        return {
-            "a_table.sql": config(materialized="table", cluster_by=["k", "id"], file_format="ICEBERG") + rows,
-            "merged.sql": config(
-                materialized="incremental",
-                incremental_strategy="merge",
-                unique_key="id",
-                cluster_by="k",
-                file_format="Iceberg",
-            )
-            + rows,
-            "overwritten.sql": config(
-                materialized="incremental",
-                incremental_strategy="insert_overwrite",
-                partition_by="p",
-                cluster_by="k",
-            )
-            + rows,
-            "unsorted.sql": config(materialized="incremental", cluster_by="k", sort_on_load=False) + rows,
-            "replaced.sql": config(materialized="table") + rows,
-        }
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        return {
-            "history.sql": "{% snapshot history %}"
-            + config(strategy="check", unique_key="id", check_cols=["k"], cluster_by="dbt_valid_from")
-            + "select * from {{ ref('a_table') }}{% endsnapshot %}"
-        }
-
-    @pytest.fixture(scope="class")
-    def seeds(self) -> dict[str, str]:
-        return {
-            "days.csv": "day,name\n2026-01-03,it's\n2026-01-01,\n2026-01-02,100%\n",
-            "days.yml": "seeds: [{name: days, config: {cluster_by: day, column_types: {day: date, name: string}}}]",
-        }
+    MODELS = models_of(
+        "select id, pmod(hash(id), 50) as k, id % 3 as p from range(300)",
+        a_table={"materialized": "table", "cluster_by": ["k", "id"], "file_format": "ICEBERG"},
+        merged={
+            "incremental_strategy": "merge",
+            "unique_key": "id",
+            "cluster_by": "k",
+            "file_format": "Iceberg",
+        },
+        overwritten={"incremental_strategy": "insert_overwrite", "partition_by": "p", "cluster_by": "k"},
+        unsorted={"cluster_by": "k", "sort_on_load": False},
+        replaced={"materialized": "table"},
+    )
+    SNAPSHOTS = snapshot("history", "a_table", ["k"], cluster_by="dbt_valid_from")
+    SEEDS = days("day")
 
     def test_all(self, project: Any, sql: Any) -> None:
         ids: dict[str, Any] = {}
@@ -125,7 +103,7 @@ class TestMaterializations(Clustering):
                 sql("alter table {schema}.replaced write ordered by id desc nulls last")
         assert len(ids["a_table"]) >= 2
         assert self.order(sql, "replaced") == "id DESC NULLS LAST"  # set by hand, and kept
-        properties = dict(tuple(row) for row in sql("show tblproperties {schema}.unsorted"))
+        properties = self.properties(sql, "unsorted")
         assert properties["write.distribution-mode"] == "none"
         assert properties["write.metadata.metrics.column.k"] == "full"
 
@@ -138,19 +116,11 @@ class TestMaterializations(Clustering):
 class TestHardDeletes(Clustering):
     """Rows that the source has lost, which a snapshot records as deleted."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        rows = "select id, concat('v', id) as v from range({{ var('rows', 5) }})"
-        return {"source.sql": config(materialized="table") + rows}
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        options = {"strategy": "check", "unique_key": "id", "check_cols": "all", "hard_deletes": "new_record"}
-        return {
-            "history.sql": "{% snapshot history %}"
-            + config(cluster_by=["dbt_is_deleted", "id"], **options)
-            + "select * from {{ ref('source') }}{% endsnapshot %}"
-        }
+    ROWS = "select id, concat('v', id) as v from range({{ var('rows', 5) }})"
+    MODELS = models_of(ROWS, source={"materialized": "table"})
+    SNAPSHOTS = snapshot(
+        "history", "source", "all", cluster_by=["dbt_is_deleted", "id"], hard_deletes="new_record"
+    )
 
     @pytest.mark.usefixtures("project")
     def test_new_records_have_the_values_that_were(self, sql: Any) -> None:
@@ -163,39 +133,8 @@ class TestHardDeletes(Clustering):
         assert sql("select count(*) from {schema}.history")[0][0] == 7
 
 
-class TestKeyChanges(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS}
-
-    @pytest.mark.thorough
-    def test_changed_on_the_next_run_and_cleared_when_taken_away(self, project: Any, sql: Any) -> None:
-        run_load(0)
-        write_file(
-            EVENTS.replace("'k'", "['to_date(ts)', 'k']"), project.project_root, "models", "events.sql"
-        )
-        run_load(1)
-        assert self.order(sql, "events") == "days(ts) ASC NULLS FIRST, k ASC NULLS FIRST"
-        assert sql("select count(*) from {schema}.events")[0][0] == 2000
-
-        write_file(EVENTS.replace("cluster_by='k', ", ""), project.project_root, "models", "events.sql")
-        run_load(2)
-        properties = dict(tuple(row) for row in sql("show tblproperties {schema}.events"))
-        assert "sort-order" not in properties
-        assert not [name for name in properties if name.startswith("recluster.")]
-        assert sql("select count(*) from {schema}.events")[0][0] == 3000
-
-    def test_a_full_refresh_is_as_a_first_build(self, project: Any, sql: Any) -> None:
-        write_file(EVENTS, project.project_root, "models", "events.sql")
-        run_load(3, "--full-refresh")
-        assert self.order(sql, "events") == "k ASC NULLS FIRST"
-        assert sql("select count(*) from {schema}.events")[0][0] == 1000
-
-
 class TestViews(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"a_view.sql": "select {{ var('n', 1) }} as n"}
+    MODELS = {"a_view.sql": "select {{ var('n', 1) }} as n"}
 
     def test_a_replaced_view_is_the_new_one(self, project: Any, sql: Any) -> None:
         for n in (1, 2, 3):
@@ -204,9 +143,7 @@ class TestViews(Clustering):
 
 
 class TestSwitches(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS.replace("recluster_depth=2", "recluster_depth=1")}
+    MODELS = {"events.sql": EVENTS.replace("recluster_depth=2", "recluster_depth=1")}
 
     def test_off_for_one_run(self, project: Any, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
         for load in range(3):
@@ -231,7 +168,7 @@ class TestFailureAfterTheBuild(Clustering):
         hook = "alter table {{ this }} set tblproperties ('write.data.path' = 'file:/dev/null/nowhere')"
         more = f'recluster_depth=1, block_rows=500, sort_on_load=false, post_hook="{hook}"'
         return {
-            "events.sql": EVENTS.replace("recluster_depth=2, block_rows=500", more).replace(
+            "events.sql": EVENTS.replace("block_rows=500, recluster_depth=2", more).replace(
                 "select id", "select /*+ repartition(2) */ id"
             ),
             "after.sql": "select * from {{ ref('events') }}",
@@ -251,14 +188,12 @@ class TestFailureAfterTheBuild(Clustering):
 class TestMicrobatch(Clustering):
     """Batches are reclustered once, after the last one."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return microbatch()
+    MODELS = microbatch()
+    TIMES = ("--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04")
 
     def test_batches(self, project: Any, sql: Any) -> None:
-        times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
         for _ in range(2):
-            _, log = run_dbt_and_capture(["--log-level", "debug", "run", *times])
+            _, log = run_dbt_and_capture(["--log-level", "debug", "run", *self.TIMES])
             assert log.count("batches: nothing to do") == 1
             assert log.count("show tblproperties") == 3
             assert sql("select count(*), count(distinct id) from {schema}.batches")[0][:] == (720, 720)
@@ -270,16 +205,8 @@ class TestMicrobatch(Clustering):
         batches = {"incremental_strategy": "microbatch", "event_time": "at", "batch_size": "day"}
         text = config(materialized="incremental", begin="2026-01-01", **batches, **wrong)
         write_file(f"{text} select * from {{{{ ref('raw') }}}}", project.project_root, "models", "wrong.sql")
-        run = [
-            "run",
-            "--select",
-            "wrong",
-            "--event-time-start",
-            "2026-01-01",
-            "--event-time-end",
-            "2026-01-04",
-        ]
-        (result,), log = run_dbt_and_capture(run, expect_pass=False)
+        command = ["run", "--select", "wrong", *self.TIMES]
+        (result,), log = run_dbt_and_capture(command, expect_pass=False)
         assert "Configuration Error in model wrong (models/wrong.sql)" in result.message
         assert "meta.recluster.depth must be a number of at least 1" in result.message
         assert "Unhandled error" not in log

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from clustered_models import Clustering, config
-from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from clustered_models import Clustering, config, models_of
+from dbt.tests.util import run_dbt, run_dbt_and_capture
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
@@ -16,14 +16,12 @@ from dbt_recluster.iceberg.sort_order import sort_order_text
 class TestRecordedOptions(Clustering):
     """Options are recorded in the table for jobs without dbt, by one statement and only when they change."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
-            "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
-            "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
-            "select 1 as k",
-        }
+    MODELS = {
+        "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
+        "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
+        "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
+        "select 1 as k",
+    }
 
     @pytest.mark.thorough
     def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
@@ -53,14 +51,11 @@ class TestRecordedOptions(Clustering):
 class TestHiddenValues(Clustering):
     """Spark shows ********* for a property whose name or value contains ``url``, ``token``, ``secret``..."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        rows = "select concat('u', id) as url, id % 7 as `api token` from range(100)"
-        options = {"materialized": "incremental", "recluster_where": "url <> 'u1'"}
-        return {
-            "pages.sql": config(cluster_by=["truncate(2, url)", "`api token`"], **options) + rows,
-            "replaced.sql": config(materialized="table") + rows,
-        }
+    MODELS = models_of(
+        "select concat('u', id) as url, id % 7 as `api token` from range(100)",
+        pages={"cluster_by": ["truncate(2, url)", "`api token`"], "recluster_where": "url <> 'u1'"},
+        replaced={"materialized": "table"},
+    )
 
     @pytest.mark.thorough
     @pytest.mark.usefixtures("project")
@@ -80,20 +75,18 @@ class TestHiddenValues(Clustering):
 
 
 class TestWrongConfigs(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        rows = "select 1 as id, timestamp '2026-01-01' as ts"
-        configs: dict[str, dict[str, Any]] = {
-            "wrong_type": {"cluster_by": {"a": 1}},
-            "unknown_column": {"cluster_by": "nope"},
-            "unsupported": {"cluster_by": "bucket(4, id)"},
-            "wrong_column_type": {"cluster_by": "days(id)"},
-            "wrong_depth": {"cluster_by": "id", "recluster_depth": "deep"},
-            "wrong_where": {"cluster_by": "id", "recluster_where": "nope > 1"},
-            "where_too_clever": {"cluster_by": "id", "recluster_where": "id % 2 = 1"},
-            "dotted": {"cluster_by": "`a.b`"},
-        }
-        return {f"{name}.sql": config(materialized="table", **each) + rows for name, each in configs.items()}
+    MODELS = models_of(
+        "select 1 as id, timestamp '2026-01-01' as ts",
+        "table",
+        wrong_type={"cluster_by": {"a": 1}},
+        unknown_column={"cluster_by": "nope"},
+        unsupported={"cluster_by": "bucket(4, id)"},
+        wrong_column_type={"cluster_by": "days(id)"},
+        wrong_depth={"cluster_by": "id", "recluster_depth": "deep"},
+        wrong_where={"cluster_by": "id", "recluster_where": "nope > 1"},
+        where_too_clever={"cluster_by": "id", "recluster_where": "id % 2 = 1"},
+        dotted={"cluster_by": "`a.b`"},
+    )
 
     def test_an_error_before_any_data_is_written(self, project: Any, sql: Any) -> None:
         results = run_dbt(["run"], expect_pass=False)
@@ -116,65 +109,48 @@ class TestWrongConfigs(Clustering):
 class TestColumnsOfTheModelAndOfTheTable(Clustering):
     """The key is checked against what the table has, and against what the model is about to add."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {}
-
-    @staticmethod
-    def run(project: Any, sql: str, *, name: str = "m", expect_pass: bool = True, **items: Any) -> str:
-        text = config(materialized="incremental", **items) + sql
-        write_file(text, project.project_root, "models", f"{name}.sql")
-        (result,) = run_dbt(["run", "--select", name], expect_pass=expect_pass)
-        return str(result.message)
-
-    def test_another_spelling_of_a_column(self, project: Any, sql: Any) -> None:
-        self.run(project, "select 1 as userid, 2 as b", cluster_by="userid")
-        self.run(project, "select 2 as UserId, 2 as b", cluster_by="USERID")
+    def test_another_spelling_of_a_column(self, run: Any, sql: Any) -> None:
+        run("m", "select 1 as userid, 2 as b", cluster_by="userid")
+        run("m", "select 2 as UserId, 2 as b", cluster_by="USERID")
         assert self.order(sql, "m") == "userid ASC NULLS FIRST"
         assert sql("select count(*) from {schema}.m")[0][0] == 2
 
-    def test_a_key_on_a_new_column(self, project: Any, sql: Any) -> None:
+    def test_a_key_on_a_new_column(self, run: Any, sql: Any) -> None:
         query = "select 3 as userid, 2 as b, 1 as c"
-        message = self.run(project, query, expect_pass=False, cluster_by=["c", "b"])
+        message = run("m", query, passes=False, cluster_by=["c", "b"])
         assert "cluster_by names c, which the model selects and its table does not have yet" in message
-        self.run(project, query, cluster_by=["c", "b"], on_schema_change="append_new_columns")
+        run("m", query, cluster_by=["c", "b"], on_schema_change="append_new_columns")
         assert self.order(sql, "m") == "c ASC NULLS FIRST, b ASC NULLS FIRST"
         assert sql("select count(*), count(c) from {schema}.m")[0][:] == (3, 1)
 
-    def test_a_query_that_needs_its_hook(self, project: Any, sql: Any) -> None:
+    def test_a_query_that_needs_its_hook(self, run: Any, sql: Any) -> None:
         hook = "create or replace temporary view made_by_hook as select 7 as code"
-        options = {"materialized": "table", "pre_hook": hook}
-        text = config(cluster_by="truncate(2, code)", **options) + "select code from made_by_hook"
-        write_file(text, project.project_root, "models", "hooked.sql")
-        run_dbt(["run", "--select", "hooked"])
+        query, options = "select code from made_by_hook", {"materialized": "table", "pre_hook": hook}
+        run("hooked", query, cluster_by="truncate(2, code)", **options)
         assert self.order(sql, "hooked") == "truncate(code, 2) ASC NULLS FIRST"
-        text = config(cluster_by="nope", **options) + "select code from made_by_hook"
-        write_file(text, project.project_root, "models", "hooked.sql")
-        (result,) = run_dbt(["run", "--select", "hooked"], expect_pass=False)
-        assert "cluster_by item nope: there is no column 'nope'" in result.message
+        message = run("hooked", query, cluster_by="nope", passes=False, **options)
+        assert "cluster_by item nope: there is no column 'nope'" in message
 
-    def test_a_query_that_ends_in_a_semicolon(self, project: Any, sql: Any) -> None:
+    def test_a_query_that_ends_in_a_semicolon(self, run: Any, sql: Any) -> None:
         options = {"cluster_by": ["k", "v"], "on_schema_change": "append_new_columns"}
-        self.run(project, "select 1 as k, ';' as v, 2 as old;\n-- that's all;", name="ended", **options)
-        self.run(project, "select 2 as k, ';' as v; /* ; */;", name="ended", **options)
+        run("ended", "select 1 as k, ';' as v, 2 as old;\n-- that's all;", **options)
+        run("ended", "select 2 as k, ';' as v; /* ; */;", **options)
         assert sql("select k, v, old from {schema}.ended order by 1") == [(1, ";", 2), (2, ";", None)]
 
 
 class TestHooksThatReplaceTheTable(Clustering):
     """What a hook after the build leaves is what there is to cluster."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        hooks = {
-            "dropped": "drop table {{ this }}",
-            "viewed": ["drop table {{ this }}", "create view {{ this }} as select 1 as k"],
-            "replaced": "create or replace table {{ this }} using iceberg as select 2 as k, 3 as id",
-        }
-        return {
-            f"{name}.sql": config(materialized="incremental", cluster_by="k", post_hook=hook)
-            + "select 1 as k, 1 as id"
-            for name, hook in hooks.items()
-        }
+    ANEW = "create or replace table {{ this }} using iceberg as select 2 as k, 3 as id"
+    MODELS = models_of(
+        "select 1 as k, 1 as id",
+        dropped={"cluster_by": "k", "post_hook": "drop table {{ this }}"},
+        viewed={
+            "cluster_by": "k",
+            "post_hook": ["drop table {{ this }}", "create view {{ this }} as select 1 as k"],
+        },
+        replaced={"cluster_by": "k", "post_hook": ANEW},
+    )
 
     @pytest.mark.thorough
     def test_there_may_be_no_table_to_cluster(self, project: Any, sql: Any) -> None:
@@ -190,30 +166,28 @@ class TestHooksThatReplaceTheTable(Clustering):
 
 
 class TestNoEffect(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "inline.sql": config(materialized="ephemeral", cluster_by="id") + "select 1 as id",
-            "a_view.sql": config(materialized="view", cluster_by="id") + "select * from {{ ref('inline') }}",
-            "files.sql": config(materialized="table", file_format="parquet", cluster_by="id")
-            + "select * from {{ ref('inline') }}",
-            # dbt-spark's own, and a project's own, are nobody's mistake.
-            "misspelt.sql": config(
-                materialized="table",
-                cluster_bys="id",
-                clusterby="id",
-                block_row=5,
-                automatic_clusterin=False,
-                recluster_dept=3,
-                recluster_block_rows=3,
-                meta={"recluster": {"cluster_by": "id", "dpeth": 3}, "reclustr": {"depth": 3}},
-            )
-            + "select 1 as id",
-            "theirs.sql": config(
-                materialized="table", partition_by="id", clustered_by="id", buckets=2, clusters=3
-            )
-            + "select 1 as id",
-        }
+    MODELS = {
+        "inline.sql": config(materialized="ephemeral", cluster_by="id") + "select 1 as id",
+        "a_view.sql": config(materialized="view", cluster_by="id") + "select * from {{ ref('inline') }}",
+        "files.sql": config(materialized="table", file_format="parquet", cluster_by="id")
+        + "select * from {{ ref('inline') }}",
+        # dbt-spark's own, and a project's own, are nobody's mistake.
+        "misspelt.sql": config(
+            materialized="table",
+            cluster_bys="id",
+            clusterby="id",
+            block_row=5,
+            automatic_clusterin=False,
+            recluster_dept=3,
+            recluster_block_rows=3,
+            meta={"recluster": {"cluster_by": "id", "dpeth": 3}, "reclustr": {"depth": 3}},
+        )
+        + "select 1 as id",
+        "theirs.sql": config(
+            materialized="table", partition_by="id", clustered_by="id", buckets=2, clusters=3
+        )
+        + "select 1 as id",
+    }
 
     def test_misspelt_configs_are_named_once(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from clustered_models import EVENTS, Clustering, config, run_load
+from clustered_models import EVENTS, Clustering, days, models_of, run_load, snapshot
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from tables import metadata_file
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -34,55 +35,38 @@ class Curves(Clustering):
 
     @pytest.fixture
     def listed(self, sql: Any) -> Any:
-        return lambda table: dict(tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
+        return lambda table: self.properties(sql, table)
 
 
 class TestMaterializations(Curves):
     """Each twice, one by a curve alone and one by a curve behind a column where that differs."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        incremental = {"materialized": "incremental", "block_rows": 50, "recluster_depth": 1.5}
-        return {
-            "a_table.sql": config(materialized="table", cluster_by=LED) + ROWS,
-            "alone.sql": config(materialized="table", cluster_by=CURVE) + ROWS,
-            "appended.sql": config(cluster_by=CURVE, incremental_strategy="append", **incremental) + ROWS,
-            "merged.sql": config(cluster_by=LED, incremental_strategy="merge", unique_key="id", **incremental)
-            + ROWS,
-            "overwritten.sql": config(
-                cluster_by=CURVE, incremental_strategy="insert_overwrite", partition_by="p", **incremental
-            )
-            + ROWS,
-            "batches.sql": config(
-                materialized="incremental",
-                incremental_strategy="microbatch",
-                event_time="ts",
-                batch_size="day",
-                begin="1970-01-01",
-                partition_by="day",
-                cluster_by="zorder(k, id)",
-            )
-            + "select *, cast(ts as date) as day from {{ ref('raw') }}",
-            "raw.sql": config(materialized="table", event_time="ts") + ROWS,
-        }
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        return {
-            "history.sql": "{% snapshot history %}"
-            + config(
-                strategy="check", unique_key="id", check_cols=["k"], cluster_by="hilbert(dbt_valid_from, id)"
-            )
-            + "select * from {{ ref('a_table') }}{% endsnapshot %}"
-        }
-
-    @pytest.fixture(scope="class")
-    def seeds(self) -> dict[str, str]:
-        return {
-            "days.csv": "day,name\n2026-01-03,it's\n2026-01-01,\n2026-01-02,100%\n",
-            "days.yml": "seeds: [{name: days, config: {cluster_by: 'hilbert(months(day), name)', "
-            "column_types: {day: date, name: string}}}]",
-        }
+    SMALL = {"block_rows": 50, "recluster_depth": 1.5}
+    BATCHES = {
+        "incremental_strategy": "microbatch",
+        "event_time": "ts",
+        "batch_size": "day",
+        "begin": "1970-01-01",
+    }
+    MODELS = models_of(
+        ROWS,
+        a_table={"materialized": "table", "cluster_by": LED},
+        alone={"materialized": "table", "cluster_by": CURVE},
+        appended={"cluster_by": CURVE, "incremental_strategy": "append", **SMALL},
+        merged={"cluster_by": LED, "incremental_strategy": "merge", "unique_key": "id", **SMALL},
+        overwritten={
+            "cluster_by": CURVE,
+            "incremental_strategy": "insert_overwrite",
+            "partition_by": "p",
+            **SMALL,
+        },
+        raw={"materialized": "table", "event_time": "ts"},
+    ) | models_of(
+        "select *, cast(ts as date) as day from {{ ref('raw') }}",
+        batches={"partition_by": "day", "cluster_by": "zorder(k, id)", **BATCHES},
+    )
+    SNAPSHOTS = snapshot("history", "a_table", ["k"], cluster_by="hilbert(dbt_valid_from, id)")
+    SEEDS = days("hilbert(months(day), name)")
 
     @pytest.mark.thorough
     def test_all(self, project: Any, sql: Any, key: Any, listed: Any) -> None:
@@ -124,49 +108,46 @@ def is_alter(line: str) -> bool:
 
 
 class TestKeyChanges(Curves):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS}
+    """From key to key, plain or with a curve, and to none; each change is told once, on the model's line."""
+
+    MODELS = {"events.sql": EVENTS}
 
     @pytest.mark.thorough
-    def test_from_a_plain_key_to_a_curve_and_back(
-        self, project: Any, sql: Any, key: Any, listed: Any
-    ) -> None:
-        plain: set[str] = set()
-        keys = ["k", "hilbert(k, id)", "hilbert(k, id)", "v, hilbert(id, k)", "v", "hilbert(id, v)", "k"]
-        for load, cluster_by in enumerate(keys):
-            write_file(EVENTS.replace("'k'", f"{cluster_by!r}"), project.project_root, "models", "events.sql")
-            (result,), log = run_load(load, "--log-level", "debug")
-            assert result.status == "success"
-            assert key("events") == cluster_by
-            assert any(map(is_alter, log.splitlines())) is (load in (0, 1, 3, 4, 5, 6))
-            changed = load > 0 and cluster_by != keys[load - 1]
-            assert (f"cluster_by was {keys[load - 1]}" in result.adapter_response["_message"]) is changed
+    def test_every_change_on_the_next_run(self, project: Any, sql: Any, key: Any, listed: Any) -> None:
+        curve, plain = "hilbert(k, id)", set[str]()
+        keys = ["k", "days(ts), k", None, curve, curve, "v, hilbert(id, k)", "v", "hilbert(id, v)", "k"]
+        keys += [curve, None, "v, hilbert(k, id)", None, "v", "k"]
+        for load, (before, cluster_by) in enumerate(zip([None, *keys], keys, strict=False)):
+            given = "" if cluster_by is None else f"cluster_by={cluster_by!r}, "
+            text = EVENTS.replace("cluster_by='k', ", given)
+            write_file(text, project.project_root, "models", "events.sql")
+            last = load == len(keys) - 1
+            variables = json.dumps({"load": load, "automatic_clustering": not last})
+            (result,), log = run_load(load, "--log-level", "debug", "--vars", variables)
+            assert (result.status, key("events")) == ("success", cluster_by)
+            assert any(map(is_alter, log.splitlines())) is (load == 0 or cluster_by != before)
+            message, changed = result.adapter_response["_message"], before not in (None, cluster_by)
+            removed = f"cluster_by removed, was {before}: no longer sorted or reclustered"
+            assert (removed in message) is (changed and cluster_by is None)
+            assert (f"cluster_by was {before}" in message) is (changed and cluster_by is not None)
             rows = sql("select count(*), count(distinct id) from {schema}.events")[0]
             assert rows[:] == (1000 * (load + 1),) * 2
             names = {name for name in listed("events") if not name.startswith("write.metadata.metrics")}
-            if load == 0:
-                plain = names
+            plain = plain or names
+            if cluster_by is None:
+                left = {name for name in names if name.startswith("recluster.") or name == "sort-order"}
+                assert left <= ({"recluster.checkpoint"} if load > 2 else set())
+        assert "cluster_by was v, depth now " in message
         assert names - {"recluster.levels", "recluster.checkpoint"} <= plain
         assert listed("events")["write.distribution-mode"] == "range"
 
-    @pytest.mark.thorough
-    def test_taken_away(self, project: Any, key: Any, listed: Any) -> None:
-        for load, cluster_by in enumerate(["hilbert(k, id)", "v, hilbert(k, id)"]):
-            text = EVENTS.replace("'k'", f"{cluster_by!r}")
-            write_file(text, project.project_root, "models", "events.sql")
-            run_load(load)
-            assert key("events") == cluster_by
-            text = EVENTS.replace("cluster_by='k', ", "")
-            write_file(text, project.project_root, "models", "events.sql")
-            run_load(load)
-            assert key("events") is None
-            left = {name for name in listed("events") if name.startswith("recluster.")}
-            assert left <= {"recluster.checkpoint"}
-
 
 class TestWrongCurves(Curves):
-    WRONG = {  # noqa: RUF012
+    SQL = (
+        "select 1 as id, timestamp '2026-01-01' as ts, map(1, 1) as m, array(1) as a, "
+        "named_struct('f', 1) as s, 't' as t, 'u' as u"
+    )
+    WRONG = {
         "one": ("hilbert(id)", "cluster_by item hilbert(id): a curve has two to four columns, not 1"),
         "none": ("hilbert()", "cluster_by item hilbert(): a curve has two to four columns, not 0"),
         "five": ("hilbert(id, ts, s.f, t, u)", "a curve has two to four columns, not 5"),
@@ -188,17 +169,12 @@ class TestWrongCurves(Curves):
 
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
-        rows = (
-            "select 1 as id, timestamp '2026-01-01' as ts, map(1, 1) as m, array(1) as a, "
-            "named_struct('f', 1) as s, 't' as t, 'u' as u"
+        return models_of(
+            self.SQL, "table", **{name: {"cluster_by": key} for name, (key, _) in self.WRONG.items()}
         )
-        return {
-            f"{name}.sql": config(materialized="table", cluster_by=key) + rows
-            for name, (key, _) in self.WRONG.items()
-        } | {"there.sql": config(materialized="incremental", cluster_by="{KEY}") + rows}
 
     def test_an_error_before_any_data_is_written(self, project: Any, sql: Any) -> None:
-        results = run_dbt(["run", "--exclude", "there"], expect_pass=False)
+        results = run_dbt(["run"], expect_pass=False)
         messages = {result.node.name: str(result.message) for result in results}
         for name, (_, text) in self.WRONG.items():
             assert text in messages[name], messages[name]
@@ -206,23 +182,12 @@ class TestWrongCurves(Curves):
         assert "hilbert(a, b)" in messages["bucket"]
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
 
-    @pytest.mark.thorough
-    def test_a_table_that_is_there_stays_as_it_is(self, project: Any, spark: Any) -> None:
-        text = self.models_text(project)
-        write_file(text.replace("{KEY}", "hilbert(id, t)"), project.project_root, "models", "there.sql")
-        run_dbt(["run", "--select", "there"])
-        table = IcebergTable.load(spark, f"{project.test_schema}.there")
-        before = table.metadata_file
-        for wrong, _ in self.WRONG.values():
-            write_file(text.replace("'{KEY}'", repr(wrong)), project.project_root, "models", "there.sql")
-            run_dbt(["run", "--select", "there"], expect_pass=False)
-            table.refresh()
-            assert table.metadata_file == before
-
-    @staticmethod
-    def models_text(project: Any) -> str:
-        with open(f"{project.project_root}/models/there.sql") as file:
-            return file.read()
+    def test_a_table_that_is_there_stays_as_it_is(self, project: Any, run: Any, spark: Any) -> None:
+        run("there", self.SQL, cluster_by="hilbert(id, t)")
+        before = metadata_file(spark, f"{project.test_schema}.there")
+        for name in ("one", "a_map", "unknown"):
+            run("there", self.SQL, passes=False, cluster_by=self.WRONG[name][0])
+            assert metadata_file(spark, f"{project.test_schema}.there") == before
 
 
 class TestSortedLoads(Curves):
@@ -232,7 +197,7 @@ class TestSortedLoads(Curves):
         "select cast(id + 5000 * {{ var('load', 0) }} as bigint) as id, pmod(xxhash64(id, {{ var('load', 0) }}), 997) "
         "as k, id % 3 as p from range(5000)"
     )
-    MODELS: dict[str, dict[str, Any]] = {  # noqa: RUF012
+    CONFIGS: dict[str, dict[str, Any]] = {
         "appended": {"cluster_by": CURVE},
         "led": {"cluster_by": ["p", "hilbert(k, id)"]},
         "parted": {"cluster_by": CURVE, "partition_by": ["p"]},
@@ -244,12 +209,7 @@ class TestSortedLoads(Curves):
     }
     SORTED = ("appended", "led", "parted", "overwritten", "replaced")
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            f"{name}.sql": config(**{"materialized": "incremental", **items}) + self.SQL
-            for name, items in self.MODELS.items()
-        }
+    MODELS = models_of(SQL, **CONFIGS)
 
     @pytest.mark.thorough
     def test_they_are_along_the_curve(self, project: Any, sql: Any, spark: Any, listed: Any) -> None:
@@ -263,11 +223,11 @@ class TestSortedLoads(Curves):
             assert log.count("order by") == len(self.SORTED)
             altered = {line.split()[2].rpartition(".")[2] for line in log.splitlines() if is_alter(line)}
             assert altered == ({"led", "parted", "overwritten"} if load == 1 else set())
-            for name in self.MODELS:
+            for name in self.CONFIGS:
                 self.check(project, sql, spark, name, load)
-        modes = {name: listed(name).get("write.distribution-mode") for name in self.MODELS}
+        modes = {name: listed(name).get("write.distribution-mode") for name in self.CONFIGS}
         assert modes == {
-            **dict.fromkeys(self.MODELS),
+            **dict.fromkeys(self.CONFIGS),
             **dict.fromkeys(["led", "parted", "overwritten"], "none"),
         }
 
@@ -294,13 +254,9 @@ class TestSortedLoads(Curves):
 class TestFromLoadToRecluster(Curves):
     """Loads in no order are reclustered along the curve, and both columns skip blocks."""
 
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "events.sql": EVENTS.replace("'k'", "'hilbert(k, id)'").replace(
-                "block_rows=500", "block_rows=100"
-            )
-        }
+    MODELS = {
+        "events.sql": EVENTS.replace("'k'", "'hilbert(k, id)'").replace("block_rows=500", "block_rows=100")
+    }
 
     def test_three_runs(self, project: Any, sql: Any, spark: Any) -> None:
         name, rewritten = f"{project.test_schema}.events", 0

@@ -58,26 +58,21 @@ PRINT = """
     {% endmacro %}"""
 
 
-class DbtUtils:
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "events_2025.sql": "{{ config(materialized='table') }} select 1 as id",
-            "events_2026.sql": "{{ config(materialized='table') }} select 2 as id",
-            "events_all.sql": """
-                {% for r in dbt_utils.get_relations_by_pattern(this.schema, 'events\\\\_20__') %}
-                select id from {{ r }} {{ 'union all' if not loop.last }}
-                {% else %} select 0 as id {% endfor %}""",
-            "elsewhere.sql": "{{ config(materialized='table', schema='more') }} select 3 as id",
-        }
-
-    @pytest.fixture(scope="class")
-    def macros(self) -> dict[str, str]:
-        return {"show.sql": PRINT}
-
-    @pytest.fixture(scope="class")
-    def packages(self) -> dict[str, Any]:
-        return {"packages": [{"local": "local_dbt_utils"}]}
+class TestRelationsByPattern:
+    PROJECT_CONFIG_UPDATE = {
+        "dispatch": [{"macro_namespace": "dbt_utils", "search_order": ["test", "dbt", "dbt_utils"]}]
+    }
+    MODELS = {
+        "events_2025.sql": "{{ config(materialized='table') }} select 1 as id",
+        "events_2026.sql": "{{ config(materialized='table') }} select 2 as id",
+        "events_all.sql": """
+            {% for r in dbt_utils.get_relations_by_pattern(this.schema, 'events\\\\_20__') %}
+            select id from {{ r }} {{ 'union all' if not loop.last }}
+            {% else %} select 0 as id {% endfor %}""",
+        "elsewhere.sql": "{{ config(materialized='table', schema='more') }} select 3 as id",
+    }
+    MACROS = {"show.sql": PRINT}
+    PACKAGES = {"packages": [{"local": "local_dbt_utils"}]}
 
     @pytest.fixture(scope="class", autouse=True)
     def installed(self, project: Any) -> None:
@@ -93,12 +88,6 @@ class DbtUtils:
         _, log = run_dbt_and_capture(["--quiet", "run-operation", "show", "--args", json.dumps(arguments)])
         kinds = ("relation ", "row ", "prefixed ")
         return [line.strip() for line in log.splitlines() if line.startswith(kinds)]
-
-
-class TestRelationsByPattern(DbtUtils):
-    @pytest.fixture(scope="class")
-    def project_config_update(self) -> dict[str, Any]:
-        return {"dispatch": [{"macro_namespace": "dbt_utils", "search_order": ["test", "dbt", "dbt_utils"]}]}
 
     def test_tables_and_views_of_every_schema_that_matches(self, project: Any) -> None:
         run_dbt(["run", "--exclude", "events_all"])
@@ -121,12 +110,3 @@ class TestRelationsByPattern(DbtUtils):
         assert self.show(schema=schema, table="nothing%", exclude="") == []
         assert self.show(schema="no_such_schema", table="%", exclude="") == []
         project.run_sql(f"drop schema {schema}_more cascade")
-
-
-class TestWithoutDispatch(DbtUtils):
-    """What the guide says is needed is needed."""
-
-    def test_dbt_utils_asks_for_an_information_schema(self, project: Any) -> None:
-        arguments = json.dumps({"schema": "%", "table": "%", "exclude": ""})
-        _, log = run_dbt_and_capture(["run-operation", "show", "--args", arguments], expect_pass=False)
-        assert "information_schema.tables" in log

@@ -6,26 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered_models import Clustering, config
+from clustered_models import Clustering
 from dbt.tests.util import run_dbt, write_file
 
 SEED = "id,name\n1,one\n2,two\n"
 
 
 class FileFormats(Clustering):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {}
-
-    @pytest.fixture
-    def run(self, project: Any) -> Any:
-        def run(model: str, query: str, *flags: str, passes: bool = True, **items: Any) -> str:
-            write_file(config(**items) + query, project.project_root, "models", f"{model}.sql")
-            results = run_dbt(["run", "--select", model, *flags], expect_pass=passes)
-            return str(results[0].message)
-
-        return run
-
     @pytest.fixture
     def provider(self, sql: Any) -> Any:
         def provider(table: str) -> str:
@@ -42,9 +29,7 @@ class FileFormats(Clustering):
 class TestBuiltAgain(FileFormats):
     """A second run, a second seed and a full refresh."""
 
-    @pytest.fixture(scope="class")
-    def seeds(self) -> dict[str, str]:
-        return {"sown.csv": SEED}
+    SEEDS = {"sown.csv": SEED}
 
     @pytest.mark.alike
     @pytest.mark.parametrize("file_format", ["parquet", "orc", "csv", "json", "hive"])
@@ -189,18 +174,3 @@ class TestChangedFormat(FileFormats):
         message = run("parquet_yet", "select id from range(3, 5)", cluster_by="id", passes=False, **options)
         assert "is a table of parquet: run once with --full-refresh" in message
         assert self.ids(sql, "parquet_yet") == [1, 2]
-
-
-class TestNamedCatalog(FileFormats):
-    """The session catalog by its name: relations have three parts."""
-
-    @pytest.fixture(scope="class")
-    def dbt_profile_target(self, dbt_profile_target: dict[str, Any]) -> dict[str, Any]:
-        return {**dbt_profile_target, "catalog": "spark_catalog"}
-
-    @pytest.mark.exhaustive
-    def test_there_and_back(self, run: Any, sql: Any, provider: Any) -> None:
-        for last, file_format in ((2, "parquet"), (3, "parquet"), (4, "iceberg"), (5, "orc")):
-            run("named", f"select id from range(1, {last})", materialized="table", file_format=file_format)
-            assert self.ids(sql, "named") == list(range(1, last))
-            assert provider("named") == file_format

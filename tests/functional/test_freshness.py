@@ -11,6 +11,7 @@ import pytest
 from dbt.adapters.events.types import SQLQuery
 from dbt.tests.util import run_dbt
 from dbt_common.events.event_catcher import EventCatcher
+from tables import add_catalog
 
 from dbt_recluster.maintenance import recluster
 
@@ -45,16 +46,13 @@ sources:
 
 
 class TestFreshness:
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"sources.yml": SOURCES}
+    MODELS = {"sources.yml": SOURCES}
 
     @pytest.fixture(scope="class", autouse=True)
     def tables(self, project: Any, spark: Any, tmp_path_factory: Any) -> Iterator[None]:
-        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop"}
-        settings[".warehouse"] = tmp_path_factory.mktemp("freshness").as_uri()
-        for name, value in settings.items():
-            spark.conf.set(f"spark.sql.catalog.freshness{name}", value)
+        add_catalog(
+            spark, "freshness", type="hadoop", warehouse=tmp_path_factory.mktemp("freshness").as_uri()
+        )
         schema = project.test_schema
         for table in (*ICEBERG, "expired", "reclustered"):
             spark.sql(f"create table {schema}.`{table}` (k int) using iceberg")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered_models import Clustering, config, microbatch
+from clustered_models import Clustering, config, microbatch, snapshot
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 from dbt_recluster.maintenance import clustering_history, recluster
@@ -68,9 +68,7 @@ class TestModels(Hooked):
             for name, hook in hooks.items()
         }
 
-    @pytest.fixture(scope="class")
-    def macros(self) -> dict[str, str]:
-        return {"tidy.sql": "{% macro tidy() %}{{ recluster() }}{% endmacro %}"}
+    MACROS = {"tidy.sql": "{% macro tidy() %}{{ recluster() }}{% endmacro %}"}
 
     def test_each_load_is_reclustered_once_by_the_hook(self, project: Any, spark: Any, rounds: Any) -> None:
         for load in range(3):
@@ -119,22 +117,11 @@ class TestModels(Hooked):
 
 
 class TestSeedsSnapshotsAndBatches(Hooked):
-    @pytest.fixture(scope="class")
-    def seeds(self) -> dict[str, str]:
-        hook = "seeds: [{name: sown, config: {cluster_by: k, post_hook: '{{ recluster() }}'}}]"
-        return {"sown.csv": "k\n1\n", "sown.yml": hook}
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        hook = {"sql": "{{ recluster() }}", "transaction": False}
-        keyed = config(unique_key="id", strategy="check", check_cols="all", cluster_by="k", post_hook=hook)
-        return {
-            "seen.sql": f"{{% snapshot seen %}}{keyed} select * from {{{{ ref('raw') }}}}{{% endsnapshot %}}"
-        }
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return microbatch(post_hook="{{ recluster(final=true) }}")
+    HOOK = "seeds: [{name: sown, config: {cluster_by: k, post_hook: '{{ recluster() }}'}}]"
+    SEEDS = {"sown.csv": "k\n1\n", "sown.yml": HOOK}
+    OUTSIDE = {"sql": "{{ recluster() }}", "transaction": False}
+    SNAPSHOTS = snapshot("seen", "raw", "all", cluster_by="k", post_hook=OUTSIDE)
+    MODELS = microbatch(post_hook="{{ recluster(final=true) }}")
 
     @pytest.mark.thorough
     def test_each_of_them(self, project: Any) -> None:
@@ -153,10 +140,6 @@ class TestSeedsSnapshotsAndBatches(Hooked):
 
 
 class TestHooksThatCannot(Hooked):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {}
-
     def message(self, project: Any, hook: Any, name: str, *, expect_pass: bool = False, **items: Any) -> str:
         self.write(project, name, hook, **items)
         results, log = self.load(0, "--select", name, expect_pass=expect_pass)
@@ -213,32 +196,24 @@ class TestHooksThatCannot(Hooked):
 
 
 class TestOtherOperations(Hooked):
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "first.sql": config(**KEYED, automatic_clustering=False) + ROWS,
-            "second.sql": config(**KEYED, post_hook="{{ recluster(table=ref('first')) }}") + ROWS,
-            "third.sql": config(
-                **KEYED, post_hook=["{{ clustering_depth() }}", "{{ recluster(dry_run=true) }}"]
-            )
-            + ROWS,
-            "special.sql": config(**{**KEYED, "materialized": "special"}, post_hook="{{ recluster() }}")
-            + ROWS,
-        }
-
-    @pytest.fixture(scope="class")
-    def macros(self) -> dict[str, str]:
-        return {
-            "special.sql": """
+    MODELS = {
+        "first.sql": config(**KEYED, automatic_clustering=False) + ROWS,
+        "second.sql": config(**KEYED, post_hook="{{ recluster(table=ref('first')) }}") + ROWS,
+        "third.sql": config(**KEYED, post_hook=["{{ clustering_depth() }}", "{{ recluster(dry_run=true) }}"])
+        + ROWS,
+        "special.sql": config(**{**KEYED, "materialized": "special"}, post_hook="{{ recluster() }}") + ROWS,
+    }
+    MACROS = {
+        "special.sql": """
 {% materialization special, adapter='recluster' %}
   {{ run_hooks(pre_hooks) }}
   {% call statement('main') %}
-    {{ 'insert into ' ~ this if load_relation(this) else 'create table ' ~ this ~ ' using iceberg as' }} {{ sql }}
+{{ 'insert into ' ~ this if load_relation(this) else 'create table ' ~ this ~ ' using iceberg as' }} {{ sql }}
   {% endcall %}
   {{ run_hooks(post_hooks) }}
   {{ return({'relations': [this]}) }}
 {% endmaterialization %}"""
-        }
+    }
 
     @pytest.mark.thorough
     def test_they_are_for_the_model_unless_they_name_another(
@@ -257,16 +232,11 @@ class TestOtherOperations(Hooked):
 
 
 class TestFolder(Hooked):
-    @pytest.fixture(scope="class")
-    def project_config_update(self) -> dict[str, Any]:
-        return {"models": {"test": {"+post-hook": ["{{ recluster(final=true) }}"]}}}
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "first.sql": config(**KEYED) + ROWS,
-            "second.sql": config(**KEYED, post_hook="select 1") + ROWS,
-        }
+    PROJECT_CONFIG_UPDATE = {"models": {"test": {"+post-hook": ["{{ recluster(final=true) }}"]}}}
+    MODELS = {
+        "first.sql": config(**KEYED) + ROWS,
+        "second.sql": config(**KEYED, post_hook="select 1") + ROWS,
+    }
 
     @pytest.mark.thorough
     def test_a_hook_of_all_its_models(self, project: Any, rounds: Any) -> None:

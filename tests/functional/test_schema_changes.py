@@ -5,41 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dbt.tests.util import run_dbt, write_file
+from clustered_models import Clustering, snapshot
+from dbt.tests.util import run_dbt
 
 
-class SchemaChange:
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {}
-
+class SchemaChange(Clustering):
     @pytest.fixture
     def sql(self, project: Any) -> Any:
         return lambda statement: [
             tuple(row) for row in project.run_sql(statement.format(schema=project.test_schema), fetch="all")
         ]
 
-    @pytest.fixture
-    def run(self, project: Any) -> Any:
-        """Write the model ``name`` and run it; return dbt's message for it."""
-
-        def run(name: str, query: str, *, passes: bool = True, **items: Any) -> str:
-            options = {"materialized": "incremental", **items}
-            head = "{{ config(" + ", ".join(f"{key}={value!r}" for key, value in options.items()) + ") }}\n"
-            write_file(head + query, project.project_root, "models", f"{name}.sql")
-            (result,) = run_dbt(["run", "--select", name], expect_pass=passes)
-            return str(result.message)
-
-        return run
-
     @staticmethod
     def columns(sql: Any, table: str) -> list[str]:
         rows = sql(f"describe {{schema}}.{table}")
         return [f"{name} {kind}" for name, kind, _ in rows[: next_comment(rows)]]
-
-    @staticmethod
-    def properties(sql: Any, table: str) -> dict[str, str]:
-        return dict(sql(f"show tblproperties {{schema}}.{table}"))
 
 
 def next_comment(rows: list[Any]) -> int:
@@ -49,6 +29,9 @@ def next_comment(rows: list[Any]) -> int:
 class TestAppendNewColumns(SchemaChange):
     """Columns that the model no longer selects are NULL in new rows and untouched in others."""
 
+    MERGE = {"incremental_strategy": "merge", "unique_key": "id"}
+    REST = ((2, "a", 20, None), (3, "c", None, 1.5))
+
     @pytest.mark.thorough
     @pytest.mark.alike
     @pytest.mark.parametrize(
@@ -57,31 +40,15 @@ class TestAppendNewColumns(SchemaChange):
             (
                 "appended",
                 {"incremental_strategy": "append"},
-                [(1, "a", 10, None), (1, "b", None, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+                [(1, "a", 10, None), (1, "b", None, 0.5), *REST],
             ),
-            (
-                "merged",
-                {"incremental_strategy": "merge", "unique_key": "id"},
-                [(1, "b", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
-            ),
-            (
-                "merged_some",
-                {
-                    "incremental_strategy": "merge",
-                    "unique_key": "id",
-                    "merge_update_columns": ["More", "Gone"],
-                },
-                [(1, "a", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
-            ),
-            (
-                "merged_others",
-                {"incremental_strategy": "merge", "unique_key": "id", "merge_exclude_columns": ["V"]},
-                [(1, "a", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
-            ),
+            ("merged", MERGE, [(1, "b", 10, 0.5), *REST]),
+            ("merged_some", {**MERGE, "merge_update_columns": ["More", "Gone"]}, [(1, "a", 10, 0.5), *REST]),
+            ("merged_others", {**MERGE, "merge_exclude_columns": ["V"]}, [(1, "a", 10, 0.5), *REST]),
             (
                 "overwritten",
                 {"incremental_strategy": "insert_overwrite", "partition_by": "id"},
-                [(1, "b", None, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+                [(1, "b", None, 0.5), *REST],
             ),
         ],
     )
@@ -109,7 +76,7 @@ class TestAppendNewColumns(SchemaChange):
 
 
 class TestSyncAllColumns(SchemaChange):
-    SYNC = {"on_schema_change": "sync_all_columns"}  # noqa: RUF012
+    SYNC = {"on_schema_change": "sync_all_columns"}
 
     def test_columns_come_go_and_widen(self, run: Any, sql: Any) -> None:
         old = "select 1 as `a b`, 'x' as `select`, 1 as n, 1.5f as f, cast(1 as decimal(5, 2)) as d"
@@ -210,14 +177,7 @@ class TestKeysThatAreResolvedLate(SchemaChange):
 class TestSnapshots(SchemaChange):
     """A snapshot of a clustered table takes new columns on, and keeps those that its query no longer selects."""
 
-    HISTORY = (
-        "{% snapshot history %}{{ config(strategy='check', unique_key='id', check_cols=['v'], cluster_by=['id', "
-        "'dbt_valid_from']) }} select * from {{ ref('source') }}{% endsnapshot %}"
-    )
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        return {"history.sql": self.HISTORY}
+    SNAPSHOTS = snapshot("history", "source", ["v"], cluster_by=["id", "dbt_valid_from"])
 
     @pytest.mark.exhaustive
     def test_a_column_comes_and_goes(self, project: Any, run: Any, sql: Any) -> None:

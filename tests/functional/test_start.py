@@ -40,9 +40,7 @@ def shapes(text: str) -> set[str]:
 
 
 class TestStart:
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"lineitem_not_reclustered.sql": LINEITEM, "lineitem.sql": LINEITEM}
+    MODELS = {"lineitem_not_reclustered.sql": LINEITEM, "lineitem.sql": LINEITEM}
 
     @pytest.fixture(scope="class", autouse=True)
     def loaded(self, project: Any) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dbt.tests.util import run_dbt, run_dbt_and_capture
+from clustered_models import Clustering
+from dbt.adapters.spark.python_submissions import AllPurposeClusterPythonJobHelper
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.maintenance import clustering_depth
 from dbt_recluster.operations.model_options import ModelOptions
 
@@ -45,13 +48,8 @@ functions:
 
 
 class TestFunctions:
-    @pytest.fixture(scope="class")
-    def functions(self) -> dict[str, str]:
-        return {"doubled.sql": "price * 2", "doubled.yml": FUNCTION}
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"calls.sql": "select {{ function('doubled') }}(1.5) as p", "other.sql": "select 1 as id"}
+    FUNCTIONS = {"doubled.sql": "price * 2", "doubled.yml": FUNCTION}
+    MODELS = {"calls.sql": "select {{ function('doubled') }}(1.5) as p", "other.sql": "select 1 as id"}
 
     def test_functions_are_refused_in_one_sentence(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["build"], expect_pass=False)
@@ -62,24 +60,19 @@ class TestFunctions:
 
 
 class TestWhatWorks:
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {
-            "contracted.sql": CONTRACT,
-            "broken.sql": CONTRACT,
-            "retried.sql": RETRIED,
-            "properties.yml": PROPERTIES,
+    MODELS = {
+        "contracted.sql": CONTRACT,
+        "broken.sql": CONTRACT,
+        "retried.sql": RETRIED,
+        "properties.yml": PROPERTIES,
+    }
+    PROJECT_CONFIG_UPDATE = {
+        "models": {
+            "+recluster_max_bytes": "{{ '500 GB' if target.name == 'prod' else '1 GB' }}",
+            "+recluster_maintain": "{{ target.name == 'prod' }}",
+            "+automatic_clustering": "{{ target.name != 'ci' }}",
         }
-
-    @pytest.fixture(scope="class")
-    def project_config_update(self) -> dict[str, Any]:
-        return {
-            "models": {
-                "+recluster_max_bytes": "{{ '500 GB' if target.name == 'prod' else '1 GB' }}",
-                "+recluster_maintain": "{{ target.name == 'prod' }}",
-                "+automatic_clustering": "{{ target.name != 'ci' }}",
-            }
-        }
+    }
 
     def test_settings_for_each_environment(self, project: Any) -> None:
         nodes = run_dbt(["parse"]).nodes.values()
@@ -116,3 +109,77 @@ class TestWhatWorks:
         (result,) = run_dbt(["retry"])
         assert result.node.name == "retried"
         assert result.adapter_response["block_count"] == 1
+
+
+MODEL = """
+def model(dbt, session):
+    dbt.config({config})
+    return session.range(0, {rows}).selectExpr({columns})
+"""
+HOOK = "create table made_by_python_hook as select 1 as id"
+
+
+def python_model(columns: str, rows: int = 100, **config: Any) -> str:
+    items = ", ".join(f"{name}={value!r}" for name, value in config.items())
+    return MODEL.format(config=items, rows=rows, columns=columns)
+
+
+class TestWhereDbtSparkRunsNone(Clustering):
+    MODELS = {
+        "a_table.py": python_model("'id'", materialized="table", pre_hook=HOOK),
+        "events.py": python_model("'id'", materialized="incremental", cluster_by="id"),
+        "after.sql": "select * from {{ ref('a_table') }}",
+    }
+
+    def test_one_sentence_before_anything_is_run(self, project: Any, sql: Any) -> None:
+        results, log = run_dbt_and_capture(["run"], expect_pass=False)
+        messages = {result.node.name: str(result.message) for result in results}
+        for name in ("a_table", "events"):
+            assert (
+                f"{name} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                "(`method: http` or `odbc`), not over `method: embedded`. Write it in SQL."
+            ) in messages[name]
+            assert len(messages[name].splitlines()) <= 2  # the heading
+        assert "Traceback" not in log
+        assert "in macro" not in log
+        assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
+        assert "made_by_python_hook" not in [row.tableName for row in sql("show tables in default")]
+
+
+class TestWhereItRunsThem(Clustering):
+    """A cluster takes the job; here this very session is the cluster."""
+
+    MODELS = {
+        "a_table.py": python_model("'id', 'id % 7 as K'", materialized="table", cluster_by="k"),
+    }
+
+    @pytest.fixture(autouse=True)
+    def cluster(self, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+        def submit(helper: Any, compiled_code: str) -> None:
+            exec(compiled_code, {"spark": spark, "__name__": "job"})
+
+        monkeypatch.setattr(ConnectionMethod, "runs_python_models", True)
+        monkeypatch.setattr(AllPurposeClusterPythonJobHelper, "check_credentials", lambda helper: None)
+        monkeypatch.setattr(AllPurposeClusterPythonJobHelper, "submit", submit)
+
+    def test_a_table(self, project: Any, sql: Any) -> None:
+        run_dbt(["run"])
+        properties = self.properties(sql, "a_table")
+        assert properties["sort-order"] == "K ASC NULLS FIRST"
+        assert properties["write.metadata.metrics.column.K"] == "full"
+        assert sql("select count(*) from {schema}.a_table")[0][0] == 100
+
+    def test_an_incremental_model_that_loses_a_column(self, project: Any, sql: Any) -> None:
+        options = {
+            "materialized": "incremental",
+            "incremental_strategy": "merge",
+            "unique_key": "id",
+            "cluster_by": "k",
+            "on_schema_change": "append_new_columns",
+        }
+        for columns in ("'id', 'id % 7 as k'", "'id', 'id % 5 as j'"):
+            text = python_model(columns, rows=10, **options)
+            write_file(text, project.project_root, "models", "merged.py")
+            run_dbt(["run", "--select", "merged"])
+        assert sql("select count(*), count(k), count(j) from {schema}.merged")[0][:] == (10, 10, 10)
+        assert self.order(sql, "merged") == "k ASC NULLS FIRST"

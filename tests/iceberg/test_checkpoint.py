@@ -127,34 +127,23 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     ):
         assert not is_known(given=other)
     recorded = IcebergTable.load(spark, table).properties
-    rules = json.loads(recorded[CHECKPOINT])["rules"]
-    level = "recluster.levels"
+    rules, level, size = (
+        json.loads(recorded[CHECKPOINT])["rules"],
+        "recluster.levels",
+        "write.target-file-size-bytes",
+    )
+
+    def put(name: str, value: str) -> str:
+        return f"set tblproperties ('{name}' = '{value}')"
+
+    wrong = ["nonsense", "1", "[]", "{}", f'{{"rules": "{rules}"}}', f'{{"rules": "{rules}", "planned": []}}']
+    wrong += [f'{{"rules": "{rules}", "planned": 1{"0" * 30}, "committed": [1{"0" * 30}]}}']
     for change, undo in (
-        (f"unset tblproperties ('{level}')", f"set tblproperties ('{level}' = '{recorded[level]}')"),
-        (
-            "set tblproperties ('write.target-file-size-bytes' = '1000')",
-            "unset tblproperties ('write.target-file-size-bytes')",
-        ),
+        (f"unset tblproperties ('{level}')", put(level, recorded[level])),
+        (put(size, "1000"), f"unset tblproperties ('{size}')"),
         ("add partition field bucket(2, k)", "drop partition field bucket(2, k)"),
         ("write ordered by p", "write locally ordered by k nulls first"),
-        (
-            f"set tblproperties ('{CHECKPOINT}' = 'nonsense')",
-            f"set tblproperties ('{CHECKPOINT}' = '{recorded[CHECKPOINT]}')",
-        ),
-        *(
-            (
-                f"set tblproperties ('{CHECKPOINT}' = '{wrong}')",
-                f"set tblproperties ('{CHECKPOINT}' = '{recorded[CHECKPOINT]}')",
-            )
-            for wrong in (
-                "1",
-                "[]",
-                "{}",
-                f'{{"rules": "{rules}"}}',
-                f'{{"rules": "{rules}", "planned": []}}',
-                f'{{"rules": "{rules}", "planned": 1{"0" * 30}, "committed": [1{"0" * 30}]}}',
-            )
-        ),
+        *((put(CHECKPOINT, text), put(CHECKPOINT, recorded[CHECKPOINT])) for text in wrong),
         ("add column c int", None),
     ):
         spark.sql(f"alter table {table} {change}")
@@ -276,33 +265,6 @@ def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, 
         Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run().blocks_in == 2
     )
     assert CHECKPOINT not in IcebergTable.load(spark, table).properties
-
-
-@pytest.mark.thorough
-@pytest.mark.alike
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        ("date", ["1582-10-10", "0001-01-01", "9999-12-31", "2026-01-01"]),
-        ("string", ["", "a/b=c", 'it\'s "x"', "null", "\u00e9\U0001f600"]),
-        ("bigint", ["-9223372036854775808", "0", "9223372036854775807"]),
-        ("boolean", ["true", "false"]),
-    ],
-)
-def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[str]) -> None:
-    table = f"{schema}.t"
-    spark.sql(f"create table {table} (k bigint, `P.q` {kind}) using iceberg partitioned by (`P.q`)")
-    rows = spark.range(0, 2, 1, 1).withColumnRenamed("id", "k")
-    rows.select("k", F.lit(None).cast(kind).alias("P.q")).writeTo(table).append()
-    settle(spark, table)
-    build(spark, table)
-    first = IcebergTable.load(spark, table).snapshot_id
-    for value in values:
-        for _ in range(2):
-            rows.select("k", F.lit(value).cast(kind).alias("P.q")).writeTo(table).append()
-    iceberg = IcebergTable.load(spark, table)
-    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == len(values)
-    assert agrees(spark, table)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,39 +135,43 @@ def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: 
     assert checksum(spark, name)[0] == before[0] * 4 // 5
 
 
-@pytest.mark.alike
-@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
-def test_a_writer_that_changes_the_columns(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str
-) -> None:
-    """Between reading and writing: the new files have the columns that were read, like the files they replace."""
-    name = make_table(spark, schema)
-    change = ChangeAndRemember(spark, name, f"alter table {{}} {statement}")
+COLUMN_CHANGES = ("drop column v", "add column w int", "rename column v to w")
+
+
+def before_writing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any]) -> None:
+    """Have another writer change the table once, after its rows are read and before they are written."""
+    left = [change]
 
     def change_and_write(*arguments: Any) -> list[Any]:
-        if change.checksum is None:
-            change()
+        if left:
+            left.pop()()
         return write_files(*arguments)
 
     monkeypatch.setattr(merge, "write_files", change_and_write)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert (len(result.rounds), result.conflicts) == (1, 0)
-    assert checksum(spark, name) == change.checksum
-    assert result.depth_after <= 2
-    assert orphans(spark, name) == set()
 
 
-@pytest.mark.alike
-@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
-def test_a_writer_that_changes_the_columns_before_they_are_read(
-    spark: Any, schema: str, statement: str
+@pytest.mark.parametrize(
+    ("is_read", "statement"),
+    [
+        pytest.param(is_read, statement, marks=pytest.mark.exhaustive if place else ())
+        for place, statement in enumerate(COLUMN_CHANGES)
+        for is_read in (True, False)
+    ],
+)
+def test_a_writer_that_changes_the_columns(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, is_read: bool, statement: str
 ) -> None:
-    """Spark compares the columns that it reads with those that are to be written: the round is planned again."""
+    """New files have the columns that were read, like the files they replace. Spark compares the columns that it reads
+    with those that are to be written: before they are read, the round is planned again.
+    """
     name = make_table(spark, schema)
     TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
     change = ChangeAndRemember(spark, name, f"alter table {{}} {statement}")
-    result = recluster_while(spark, name, Meanwhile("merge", change))
-    assert (len(result.rounds), result.conflicts) == (1, 1)
+    meanwhile = Meanwhile("merge", change, times=not is_read)
+    if is_read:
+        before_writing(monkeypatch, change)
+    result = recluster_while(spark, name, meanwhile)
+    assert (len(result.rounds), result.conflicts) == (1, 0 if is_read else 1)
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2
     assert orphans(spark, name) == set()
@@ -213,7 +218,7 @@ def test_columns_that_swap_names_before_they_are_read(spark: Any, schema: str) -
     assert orphans(spark, name) == set()
 
 
-@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
+@pytest.mark.parametrize("statement", COLUMN_CHANGES)
 def test_a_writer_elsewhere_that_changes_the_columns(
     spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str
 ) -> None:
@@ -244,14 +249,12 @@ def test_a_delete_file_that_another_writer_replaced_and_expired(
     spark.sql(f"delete from {name} where id % 5 = 0")
     change = ChangeAndRemember(spark, name, "delete from {} where id % 7 = 0")
 
-    def change_and_write(*arguments: Any) -> list[Any]:
-        if change.checksum is None:
-            change()
-            expire = f"table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1"
-            spark.sql(f"call spark_catalog.system.expire_snapshots({expire})")
-        return write_files(*arguments)
+    def change_and_expire() -> None:
+        change()
+        expire = f"table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1"
+        spark.sql(f"call spark_catalog.system.expire_snapshots({expire})")
 
-    monkeypatch.setattr(merge, "write_files", change_and_write)
+    before_writing(monkeypatch, change_and_expire)
     result = recluster(spark, name, "k", depth=1, block_rows=1000)
     assert (len(result.rounds), result.conflicts) == (1, 1)
     assert checksum(spark, name) == change.checksum

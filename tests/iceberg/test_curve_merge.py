@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 from typing import Any
@@ -11,15 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tables import MERGE_METHODS, checksum, insert_extremes, merge_method
+from merges import SMALL_ROW_GROUPS, groups_of, merge_groups
+from tables import MERGE_METHODS, checksum, merge_method
 
-from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.metadata.scan import scan_tasks
-from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_query
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.literals import keys_sql
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -28,51 +23,6 @@ from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import quote_path
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Truncate
-
-SMALL_ROW_GROUPS = {
-    "write.parquet.row-group-size-bytes": 2048,
-    "write.parquet.row-group-check-min-record-count": 20,
-    "write.parquet.row-group-check-max-record-count": 20,
-}
-
-
-@pytest.fixture(scope="module")
-def typed(spark: Any) -> Iterator[tuple[str, Any]]:
-    """A table with a column of every type that a curve may have, and its checksum; many values are NULL."""
-    schema = f"t_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"create schema {schema}")
-    name = f"{schema}.typed"
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
-    spark.sql(
-        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, u string, b binary, "
-        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, "
-        "st struct<x: int, `a b`: string>) "
-        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
-    )
-    spark.sql(
-        f"""
-            insert into {name} select /*+ repartition(3) */ id,
-              if(id % 11 = 0, null, cast(h % 500 - 250 as int)), (h - 500) * 9000000000000000,
-              case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
-                when 4 then 0.0 when 5 then double('-Infinity') else (h - 500) / 7.0 end,
-              case id % 13 when 0 then float('NaN') when 1 then float(-0.0) when 2 then null
-                else cast(h / 3.0 as float) end,
-              if(id % 12 = 0, null, if(id % 7 = 0, cast(unhex(lpad(hex(h * 37), 6, '8')) as string),
-                concat('a common prefix ''"\\\\ é,', h % 300))),
-              if(id % 8 = 0, null, concat('a common prefix é', h % 300)),
-              if(id % 10 = 0, null, unhex(lpad(hex(h * 61), 6, '0'))),
-              cast((h - 500) / 1000.0 as decimal(20, 3)), cast(h - 300 as decimal(38, 10)) * 100000000000000000,
-              date_add(date '1969-01-01', cast(h as int)),
-              timestamp '1969-12-20 00:00:00' + make_interval(0, 0, 0, 0, cast(h as int), 0, h / 1000.0),
-              cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h * 40 as int)) as timestamp_ntz),
-              if(id % 7 = 0, null, h % 2 = 0),
-              if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
-            from (select id, xxhash64(id) & 1023 h from range(900))
-            """
-    )
-    insert_extremes(spark, name, range(900, 1020), null="u")  # Arrow truncates no text that is not UTF-8
-    yield name, checksum(spark, name)
-    spark.sql(f"drop schema {schema} cascade")
 
 
 def values(spark: Any, name: str, key: ClusterKey) -> tuple[pa.Array, list[pa.Array]]:
@@ -133,18 +83,6 @@ def test_the_place_in_sql_is_that_of_the_curve(
     assert sorted(map(tuple, found)) == sorted(expected)
 
 
-def merge_groups(table: IcebergTable, key: ClusterKey) -> tuple[Any, list[FileGroup]]:
-    blocks = read_blocks(table, key)
-    assert blocks.snapshot_id is not None
-    columns = [field.column for field in key.fields]
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
-    groups = []
-    for code in np.unique(blocks.partition):
-        own = blocks.take(blocks.partition == code)
-        groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
-    return blocks, groups
-
-
 def merge_all(
     spark: Any,
     name: str,
@@ -157,13 +95,8 @@ def merge_all(
     table = IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
     curve = curve or make_curve(values(spark, name, parsed)[1])
-    blocks, groups = merge_groups(table, parsed)
-    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), curve=curve)
-    with merge_method(method):
-        merged = merger.merge(blocks.snapshot_id, groups)
-    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
-    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
-    return curve, [[file.location() for file in group.files] for group in merged]
+    merged = merge_groups(table, parsed, block_rows, method, curve)
+    return curve, [[file.location() for file in files] for files in merged]
 
 
 def check_blocks(
@@ -285,14 +218,6 @@ def test_boundaries_that_somebody_changed_cost_work_and_no_rows(spark: Any, sche
         assert checksum(spark, name) == before
 
 
-def test_a_curve_takes_boundaries(spark: Any, schema: str) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name, loads=1)
-    table = IcebergTable.load(spark, name)
-    with pytest.raises(ValueError, match="boundaries"):
-        Merger(table, parse_cluster_key("hilbert(x, y)"), BlockLimits(300, 1 << 40))
-
-
 def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
     """Several trees, one of them without a cut, and one with rows of equal ranks."""
     random = np.random.default_rng(0)
@@ -325,7 +250,7 @@ def test_a_box_opens_the_files_around_it(spark: Any, schema: str) -> None:
     curve, (files,) = merge_all(spark, name, "hilbert(x, y)", 300)
     table = IcebergTable.load(spark, name)
     key = parse_cluster_key("hilbert(x, y)")
-    _, groups = merge_groups(table, key)
+    _, groups = groups_of(table, key)
     with merge_method("ranges"):
         (plan,) = Merger(table, key, BlockLimits(450, 1 << 40), curve=curve)._plan(groups)
     assert plan.ranges is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster
+from dbt_recluster.maintenance import ClusteredTable, blocks_opened, clustering_information, recluster
 
 ROWS = 4_000
 A, B = "(id * 7919) % 4001", "cast(hash(id, {seed}) % 5000 as bigint)"
@@ -53,29 +54,32 @@ def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 4
     return sum(blocks_opened(spark, name, f"{column} = {value}") for value in values) / len(values)
 
 
-@pytest.mark.alike
-def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
+@pytest.mark.parametrize(
+    ("ddl", "key"),
+    [
+        ("", "hilbert(a, b)"),
+        ("partitioned by (p)", "hilbert(a, b)"),
+        pytest.param("", "p, hilbert(a, b)", marks=pytest.mark.thorough),
+    ],
+)
+def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
+    spark: Any, schema: str, ddl: str, key: str
+) -> None:
+    name = make_table(spark, schema, ddl)
     before = checksum(spark, name)
-    result = recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    blocks = recluster(spark, name, key, depth=1, block_rows=500, final=True).blocks_after
     assert checksum(spark, name) == before
-    blocks = result.blocks_after
-    assert blocks >= 48
+    assert spark.table(f"{name}.files").count() == blocks >= 48
     # sqrt(48) is 7; a plain key opens all blocks for a value of its second column.
-    assert opened(spark, name, "a") < 12
-    assert opened(spark, name, "b") < 12
-    plain = spark.sql(f"select count(*) n from {name}.files").first().n
-    assert plain == blocks
-
-
-def test_the_key_and_its_boundaries_are_recorded(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    for column in ("a", "b"):
+        assert opened(spark, name, column) < (18 if ddl or key.startswith("p") else 12)
+    if key.startswith("p"):
+        assert opened(spark, name, "p", [0, 1]) <= blocks / 2 + 1
+        assert sort_order_text(IcebergTable.load(spark, name)) == "p ASC NULLS FIRST"
     recorded = properties(spark, name)
-    assert recorded[table_properties.CLUSTER_BY] == "hilbert(a, b)"
-    assert recorded_curve(recorded, parse_cluster_key("hilbert(a, b)")) is not None
+    assert recorded[table_properties.CLUSTER_BY] == key == str(ClusteredTable(spark, name).key)
+    assert recorded_curve(recorded, parse_cluster_key(key)) is not None
     assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
-    assert str(ClusteredTable(spark, name).key) == "hilbert(a, b)"
 
 
 @pytest.mark.thorough
@@ -163,25 +167,6 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     assert after is not None
     assert (before.curve.ascending, after.ascending) == ((False, True), (False, True))
     assert before.curve.newest < blocks.sequence.max() == after.newest
-
-
-def test_partitions_are_apart(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, "partitioned by (p)")
-    before = checksum(spark, name)
-    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
-    assert checksum(spark, name) == before
-    assert opened(spark, name, "a") < 18
-
-
-@pytest.mark.thorough
-def test_leading_columns_come_first(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    before = checksum(spark, name)
-    result = recluster(spark, name, ["p", "hilbert(a, b)"], depth=1, block_rows=500, final=True)
-    assert checksum(spark, name) == before
-    assert opened(spark, name, "p", [0, 1]) <= result.blocks_after / 2 + 1
-    assert opened(spark, name, "a") < 18
-    assert sort_order_text(IcebergTable.load(spark, name)) == "p ASC NULLS FIRST"
 
 
 TEXTS = as_properties(
@@ -275,20 +260,16 @@ def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_writ
     recluster(spark, name, "hilbert(truncate(8, s), id)", depth=1, block_rows=100)
 
 
-ITEMS = (
+OF_TIMES = (
     "ts",
     "n",
+    "d",
     "to_date(ts)",
     "date_trunc('hour', ts)",
     "date_trunc('month', n)",
     "date_trunc('year', d)",
-    "d",
-    "truncate(10, a)",
-    "truncate(3, s)",
-    "truncate(50, x)",
-    "x",
-    "f",
 )
+ITEMS = (*OF_TIMES, "x", "f", "truncate(10, a)", "truncate(3, s)", "truncate(50, x)")
 
 
 @pytest.mark.thorough
@@ -346,3 +327,66 @@ def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) ->
     opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
     # benchmarks/events_peers.py measures larger tables; here a block more or less counts much.
     assert opened <= 1.2 * at_once
+
+
+KEY = "k, hilbert(a, b)"
+# Least and greatest k, and rows, of each load.
+LOADS = (
+    (89_796, 89_909, 20),
+    (90_889, 92_363, 50),
+    (91_104, 92_119, 50),
+    (90_954, 91_652, 5),
+    (90_173, 91_622, 20),
+    (90_792, 91_300, 50),
+    (89_742, 90_086, 20),
+)
+
+
+def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]] = LOADS) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    for low, high, rows in loads:
+        k = f"{low} + cast({high - low} * id / {rows - 1} as int)"
+        spark.range(rows).selectExpr(f"{k} k", "0 a", "0 b").coalesce(1).writeTo(name).append()
+    return name
+
+
+def depth(spark: Any, name: str) -> float:
+    return clustering_information(spark, name, block_rows=50)["average_depth"]
+
+
+@pytest.mark.thorough
+def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_small_blocks(spark, schema)
+    before = checksum(spark, name)
+    recluster(spark, name, KEY, block_rows=50, final=True)
+    assert checksum(spark, name) == before
+    assert depth(spark, name) <= 4
+    again = recluster(spark, name, block_rows=50, final=True)
+    assert not again.rounds, again.reason
+
+
+@pytest.mark.thorough
+def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_small_blocks(spark, schema)
+    sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
+    small = sum(size.n for size in sizes[:4])
+    assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
+    recluster(spark, name, block_rows=50, final=True)
+    assert depth(spark, name) <= 4
+
+
+@pytest.mark.thorough
+def test_newly_declared_reads_end_rest(spark: Any, schema: str) -> None:
+    """A merge of small blocks came to rest beside blocks that are deep where these reads are."""
+    deep = [(100 + number, 900 + number, 50) for number in range(6)]
+    alone = [(1_000 * number, 1_000 * number + 500, 50) for number in range(2, 14)]
+    small = [(20_000 + 100 * number, 20_090 + 100 * number, 5) for number in range(8)]
+    name = make_small_blocks(spark, schema, [*deep, *alone, *small])
+    assert recluster(spark, name, KEY, block_rows=50, final=True).rounds
+    assert not recluster(spark, name, block_rows=50, final=True).rounds
+    assert blocks_opened(spark, name, "k = 500") == 6
+    reads = [{"where": "k between 500 and 510"}]
+    assert recluster(spark, name, block_rows=50, final=True, reads=reads).rounds
+    assert blocks_opened(spark, name, "k = 500") <= 2
+    assert not recluster(spark, name, block_rows=50, final=True, reads=reads).rounds

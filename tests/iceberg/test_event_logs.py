@@ -76,6 +76,7 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
         f"select day from {schema}.days where day > (select min(d) from {table} where k in (1, 3))",
         f"select * from {table}.files",
     ]
+    (tmp_path / "eventlog_v2_empty").mkdir()
     with logging(spark, tmp_path, **settings):
         for query in queries:
             spark.sql(query).collect()
@@ -155,10 +156,14 @@ def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path)
         "[" * deep,
         event(scan("k = 5"), '"description": "\\"time\\": {["'),
         event(scan("k = 6"), at=YESTERDAY - timedelta(days=1)),
+        *(
+            f'{{"Event": "{STARTED}", "time": {time}, "physicalPlanDescription": {plan}}}'
+            for time, plan in [("1e20", '"x"'), ("1e12", "7"), ("null", '"x"'), ("7", '"\\ud800"')]
+        ),
     ]
     log = tmp_path / "app-1"
     log.write_text("\n".join([*lines, event(scan())[:-20]]))  # the last line is still written
-    assert found(spark, log) == (["k = 1", "k = 5"], ["app-1: 6 lines are malformed, too long or too deep"])
+    assert found(spark, log) == (["k = 1", "k = 5"], ["app-1: 9 lines are malformed, too long or too deep"])
     log.write_text("\n".join([lines[3], lines[0]]))
     assert found(spark, log) == (["k = 1"], ["app-1: 1 line is malformed, too long or too deep"])
 
@@ -187,6 +192,9 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     filters, faults = found(spark, log)
     assert 500 < len(filters) < 1_500
     assert faults == ["app-1.lz4: could not be read to its end"]
+    no_log = tmp_path / "app-2.zstd"
+    no_log.write_bytes(b"no zstd at all")
+    assert found(spark, no_log) == ([], ["app-2.zstd: could not be read to its end"])
     assert list(scratch.iterdir()) == []
 
 

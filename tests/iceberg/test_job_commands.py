@@ -73,10 +73,8 @@ def test_options_come_from_the_table_and_those_of_the_command_line_win(
     assert code == 0
     assert answers["t"]["blocks_out"] >= 6  # of 100 rows each
     assert answers["t"]["depth_after"] == depth(spark, table) == 1
-    assert as_json("recluster", table, "--block-rows", "1000", "--depth", "0.01")[1]["t"]["blocks_out"] in (
-        0,
-        1,
-    )
+    one = as_json("recluster", table, "--block-rows", "1000", "--depth", "0.01")[1]["t"]
+    assert one["blocks_out"] in (0, 1)
     assert checksum(spark, table) == before
     assert clustering_history(spark, table)[-1].by == "manual"
 
@@ -120,23 +118,15 @@ def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: 
 
 WRONG_CURVES = {
     "hilbert(k)": "cluster_by item hilbert(k): a curve has two to four columns, not 1",
-    "zorder(k,id,v,m,a)": "a curve has two to four columns, not 5",
-    "hilbert(k, hilbert(id, v))": "cluster_by item hilbert(id, v): a curve is the last item of a key",
-    "hilbert(k, id), v": "cluster_by item hilbert(k, id): a curve is the last item of a key",
-    "hilbert(k, K)": "cluster_by names k twice",
-    "days(k), hilbert(k, id)": "cluster_by names k twice",
     "hilbert(k, m)": "cluster_by item m: a column of type map<string,int> has no order",
-    "hilbert(a, k)": "cluster_by item a: a column of type array<int> has no order",
-    "hilbert(s, k)": "cluster_by item s: a column of type struct<f:int> has no order",
     "hilbert(k, nope)": "cluster_by item nope: there is no column 'nope'",
-    "hilbert(k, upper(v))": "is not supported. An item is a column",
 }
 
 
 def test_a_wrong_curve_changes_nothing(spark: Any, sales: str, run: Run) -> None:
     """Named by the caller, or found in a property that somebody wrote."""
     table = make_table(spark, sales, name="t", files=2, rows=10)
-    spark.sql(f"alter table {table} add columns (m map<string, int>, a array<int>, s struct<f: int>)")
+    spark.sql(f"alter table {table} add columns (m map<string, int>)")
     for key, text in WRONG_CURVES.items():
         spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = '{key}')")
         file = metadata_file(spark, table)
@@ -236,15 +226,10 @@ def test_suspend_history_estimate_and_resume(spark: Any, sales: str, run: Run, a
 def test_names_that_have_to_be_quoted(spark: Any, sales: str, as_json: Any) -> None:
     spark.sql(f"create table {sales}.`of day` (`a b` int) using iceberg")
     spark.sql(f"alter table {sales}.`of day` write ordered by `a b`")
-    code, answers = as_json("recluster", "--namespace", sales)
-    assert (code, list(answers)) == (0, ["`of day`"])
-    assert answers["`of day`"]["cluster_key"] == "`a b`"
-
-
-def test_names_that_are_not_ascii(spark: Any, sales: str, as_json: Any) -> None:
     keyed(spark, sales, "`tabelle_ü`")
-    code, tables = as_json("recluster", "--namespace", sales)
-    assert (code, list(tables)) == (0, ["`tabelle_ü`"])
+    code, answers = as_json("recluster", "--namespace", sales)
+    assert (code, sorted(answers)) == (0, ["`of day`", "`tabelle_ü`"])
+    assert answers["`of day`"]["cluster_key"] == "`a b`"
 
 
 def test_a_key_that_is_none(spark: Any, sales: str, run: Run) -> None:

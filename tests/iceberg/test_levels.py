@@ -30,35 +30,26 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
     assert levels(spark, name) == before
 
 
-def test_the_figures_of_each_level(spark: Any, schema: str) -> None:
+def test_the_figures_of_each_level_up_to_the_greatest(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     recluster(spark, name, "k", depth=1, block_rows=1000)
     merged = levels(spark, name)
+    recorded = IcebergTable.load(spark, name).properties[table_properties.LEVELS]
+    greatest = recorded.replace(f'"{max(merged)}"', '"64"')
+    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{greatest}')")
+    result = recluster(spark, name, depth=1, block_rows=1000)
+    assert set(levels(spark, name)) == {64}, recorded
+    ended = f"merging ends at level 64, reached by {len(merged)} blocks"
+    assert result.reason == f"no block can be narrowed: {ended}"
     append(spark, name, 10_000, 900, files=3)
     information = clustering_information(spark, name)
     assert information["levels"] == {
         "0": {"blocks": 3, "rows": 900, "average_depth": 3.0},
-        str(max(merged)): {"blocks": len(merged), "rows": 6000, "average_depth": 1.0},
+        "64": {"blocks": len(merged), "rows": 6000, "average_depth": 1.0},
     }
     text = operation_text.information(information)
     assert "  level  blocks   rows\n      0       3    900\n" in text
-
-
-def test_a_table_at_the_greatest_level_is_told_so(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    recorded = IcebergTable.load(spark, name).properties[table_properties.LEVELS]
-    greatest = recorded.replace(f'"{max(levels(spark, name))}"', '"64"')
-    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{greatest}')")
-    result = recluster(spark, name, depth=1, block_rows=1000)
-    blocks = len(levels(spark, name))
-    assert set(levels(spark, name)) == {64}, recorded
-    assert result.reason == f"no block can be narrowed: merging ends at level 64, reached by {blocks} blocks"
-
-
-def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
+    # Levels of blocks that are gone are dropped.
     spark.sql(f"delete from {name}")
     append(spark, name, 0, 1000, files=3)
     recluster(spark, name, depth=1, block_rows=1000)

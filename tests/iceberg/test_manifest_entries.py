@@ -16,24 +16,17 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 
+# Every type: tests/iceberg/test_values.py.
 TYPES = {
     "l": ("bigint", "id - 3"),
     "n": ("int", "cast(id as int) - 3"),
     "d": ("date", "date_add(date'1969-12-30', cast(id as int))"),
-    "ts": ("timestamp", "timestamp'1969-12-31 12:00:00.000001' + make_interval(0, 0, 0, cast(id as int))"),
-    "tn": ("timestamp_ntz", "timestamp_ntz'2026-01-01 12:00:00' + make_interval(0, 0, 0, cast(id as int))"),
     "u": ("string", "concat(char(1), 'ä', repeat('x', cast(id as int) * 5))"),
-    "x": ("decimal(10, 2)", "cast(id - 3.05 as decimal(10, 2))"),
-    "y": ("decimal(38, 10)", "cast(id as decimal(38, 10)) * 1000000000000"),
     "f": ("double", "if(id = 4, double('nan'), if(id = 5, double('infinity'), id / 3))"),
-    "g": ("float", "if(id = 4, float('nan'), cast(id / 3 as float))"),
-    "b": ("binary", "cast(concat('k', id) as binary)"),
-    "o": ("boolean", "id > 3"),
     "s": ("struct<n: int>", "named_struct('n', cast(id as int))"),
     "z": ("string", "if(id < 6, null, 'z')"),
-    "e": ("string", "cast(null as string)"),
 }
-KEYS = [*(name for name in TYPES if name != "s"), "s.n", "to_date(ts)", "left(u, 2)", ["z", "n"]]
+KEYS = [*(name for name in TYPES if name != "s"), "s.n", "left(u, 2)", ["z", "n"]]
 
 
 Line = tuple[Any, ...]
@@ -143,7 +136,7 @@ def wide(spark: Any) -> Any:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_bounds_of_every_type(spark: Any, wide: str, key: Any) -> None:
+def test_bounds_that_are_whole_cut_off_and_not_recorded(spark: Any, wide: str, key: Any) -> None:
     table = ClusteredTable(spark, wide, key)
     assert len(check(table)) == 5
     partitions = ChangedPartitions(({"p": 1}, {"p": None}))
@@ -216,21 +209,27 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
         ("decimal(9, 2)", ["1.50", "-0.01", "null"]),
         ("timestamp", ["timestamp'2026-01-01 12:00:00.000001'", "timestamp'0001-01-01 00:00:00'", "null"]),
         ("binary", ["X'00ff'", "X''", "null"]),
-        ("string", [r"'a\nb\t\"c\\\\'", "'\u00e9\U0001f600'", "'{\"1\":2}'", "null"]),
+        (
+            "string",
+            [r"'a\nb\t\"c\\\\'", "'\u00e9\U0001f600'", "'{\"1\":2}'", "''", "'a/b=c'", "'null'", "null"],
+        ),
+        ("date", ["date'1582-10-10'", "date'0001-01-01'", "date'9999-12-31'", "date'2026-01-01'"]),
+        ("bigint", ["-9223372036854775808L", "0L", "9223372036854775807L"]),
+        ("boolean", ["true", "false", "null"]),
     ],
 )
 def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[str]) -> None:
     name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, p {kind}) using iceberg partitioned by (p)")
+    spark.sql(f"create table {name} (k int, `P.q` {kind}) using iceberg partitioned by (`P.q`)")
     for value in values:
         since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
         spark.sql(f"insert into {name} values (1, {value}), (2, {value})")
-        table = ClusteredTable(spark, name, ["p", "k"])
+        table = ClusteredTable(spark, name, "k")
         if since is not None and table.iceberg.snapshot_id is not None:
             partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
             assert (partitions is None) == (kind == "double")  # no literal writes NaN
             assert partitions is None or len(check(table, partitions)) == 1
-    assert len(check(ClusteredTable(spark, name, ["p", "k"]))) == len(values)
+    assert len(check(ClusteredTable(spark, name, "k"))) == len(values)
 
 
 def test_partition_fields_that_differ_in_case_only(spark: Any, hadoop_catalog: str) -> None:

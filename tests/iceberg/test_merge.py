@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
 import pytest
+from merges import SMALL_ROW_GROUPS, merge_groups
 from tables import (
     MERGE_METHODS,
     append,
     checksum,
-    insert_extremes,
     make_table,
-    merge_method,
     staged_sets,
 )
 
-from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.metadata.scan import scan_tasks
-from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite import merge
-from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.keyed_rows import partition_salts
-from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-
-# Row groups of a few dozen rows, so that there is something to skip.
-SMALL_ROW_GROUPS = {
-    "write.parquet.row-group-size-bytes": 2048,
-    "write.parquet.row-group-check-min-record-count": 20,
-    "write.parquet.row-group-check-max-record-count": 20,
-}
 
 
 def merge_all(
@@ -49,20 +32,7 @@ def merge_all(
     table = IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
     TableChange(parsed).commit(table)
-    blocks = read_blocks(table, parsed)
-    assert blocks.snapshot_id is not None
-    columns = [field.column for field in parsed.fields]
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
-    groups = []
-    for code in np.unique(blocks.partition):
-        own = blocks.take(blocks.partition == code)
-        groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
-    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40))
-    with merge_method(method):
-        merged = merger.merge(blocks.snapshot_id, groups)
-    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
-    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
-    return [list(group.files) for group in merged]
+    return merge_groups(table, parsed, block_rows, method)
 
 
 def paths(files: list[Any]) -> list[str]:
@@ -98,41 +68,6 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
             assert len(block) >= block_rows / 2 - chance
 
 
-@pytest.fixture(scope="module")
-def typed(spark: Any) -> Iterator[tuple[str, Any]]:
-    """A table with a column of every type that a key may have, and its checksum; many values are NULL, some extreme."""
-    schema = f"t_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"create schema {schema}")
-    name = f"{schema}.typed"
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
-    spark.sql(
-        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, b binary, n decimal(20, 3), "
-        "w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>) "
-        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
-    )
-    spark.sql(
-        f"""
-            insert into {name} select /*+ repartition(3) */ id,
-              if(id % 11 = 0, null, cast(h % 500 as int)), h * 9000000000,
-              case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
-                when 4 then 0.0 else h / 7.0 end,
-              if(id % 13 = 0, float('NaN'), cast(h / 3.0 as float)),
-              if(id % 12 = 0, null, concat('a common prefix of some length ''"\\\\ é', h % 300)),
-              if(id % 10 = 0, null, unhex(lpad(hex(h), 6, '0'))),
-              cast(h / 1000.0 as decimal(20, 3)), cast(h as decimal(38, 10)) * 1000000000000,
-              date_add(date '1969-01-01', cast(h as int)),
-              timestamp '1969-12-20 00:00:00' + make_interval(0, 0, 0, 0, cast(h as int), 0, h / 1000.0),
-              cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h as int)) as timestamp_ntz),
-              if(id % 7 = 0, null, h % 2 = 0),
-              if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
-            from (select id, xxhash64(id) & 1023 h from range(900))
-            """
-    )
-    insert_extremes(spark, name, range(900, 1020))
-    yield name, checksum(spark, name)
-    spark.sql(f"drop schema {schema} cascade")
-
-
 COLUMNS = ["i", "d", "s", "ts"]
 # Spark and Iceberg treat most of these like one above.
 SIMILAR_COLUMNS = ["n", "flag", "st.x", "l", "f", "b", "w", "day", "tz"]
@@ -155,27 +90,26 @@ EXPRESSIONS = [
 ]
 
 
-def merge_and_check(spark: Any, name: str, before: Any, key: str | list[str], order: str) -> None:
+EXHAUSTIVE = [*((name, name) for name in SIMILAR_COLUMNS), *EXPRESSIONS]
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        *((name, name) for name in COLUMNS),
+        *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in EXHAUSTIVE),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type_and_expression(
+    spark: Any, typed: tuple[str, Any], key: str | list[str], order: str
+) -> None:
+    name, before = typed
     # The first merge reads files in the order of another key, the second one those that the first wrote.
     for method, block_rows in (("shuffle", 110), ("ranges", 170)):
         sets = merge_all(spark, name, key, block_rows, method)
         assert checksum(spark, name) == before
         check_blocks(spark, name, order, sets, block_rows)
-
-
-@pytest.mark.parametrize(
-    "key", [*COLUMNS, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SIMILAR_COLUMNS)]
-)
-def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: str) -> None:
-    merge_and_check(spark, *typed, key, key)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("key", "order"), EXPRESSIONS, ids=str)
-def test_keys_of_every_expression(
-    spark: Any, typed: tuple[str, Any], key: str | list[str], order: str
-) -> None:
-    merge_and_check(spark, *typed, key, order)
 
 
 def writers_at_once(spark: Any, group: str) -> int:

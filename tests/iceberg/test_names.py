@@ -19,13 +19,8 @@ from dbt_recluster.names import NameResolution, join_parts, name_parts
 @given(text=st.text(alphabet="ab_`.*, ", min_size=1, max_size=8))
 def test_a_name_has_the_parts_that_spark_reads(spark: Any, text: str) -> None:
     try:
-        read = list(
-            spark._jsparkSession.sessionState()
-            .sqlParser()
-            .parseMultipartIdentifier(text)
-            .mkString("\n")
-            .split("\n")
-        )
+        parser = spark._jsparkSession.sessionState().sqlParser()
+        read = list(parser.parseMultipartIdentifier(text).mkString("\n").split("\n"))
     except Exception:
         read = None
     if read is not None and "" in read:
@@ -67,23 +62,6 @@ def test_the_catalog_that_is_missing_or_broken_is_blamed(spark: Any, broken_cata
         match=r"^nocat\.sales\.orders cannot be loaded: Spark has no catalog nocat: set spark\.sql\.catalog\.nocat to",
     ):
         IcebergTable.load(spark, "nocat.sales.orders")
-
-
-@pytest.mark.parametrize("suffix", ["snapshots", "branch_b", "tag_t"])
-def test_the_name_to_use_instead_has_its_catalog(spark: Any, hadoop_catalog: str, suffix: str) -> None:
-    table = make_table(spark, f"{hadoop_catalog}.sales", name="`of day`", files=1, rows=10)
-    spark.sql(f"alter table {table} create branch b")
-    spark.sql(f"alter table {table} create tag t")
-    with pytest.raises(NotAnIcebergTableError) as raised:
-        IcebergTable.load(spark, f"{table}.{suffix}")
-    assert str(raised.value).endswith(f"name {table}, and a branch other than main by the argument branch")
-
-
-def test_a_branch_that_does_not_exist(spark: Any, hadoop_catalog: str) -> None:
-    table = make_table(spark, f"{hadoop_catalog}.sales", files=0)
-    with pytest.raises(NotAnIcebergTableError) as raised:
-        IcebergTable.load(spark, f"{table}.branch_nowhere")
-    assert str(raised.value).endswith(f"Name {table}, and a branch other than main by the argument branch")
 
 
 def test_part_of_a_name_is_no_name(spark: Any, schema: str) -> None:

@@ -57,7 +57,11 @@ def test_shares_rise_while_tasks_end(
 
     recluster(spark, table, depth=1, block_rows=200, listener=listen)
     assert checksum(spark, table) == before
-    assert (reports[0][0].merged, reports[-1][0].merged, reports[-1][0].committed) == (None, None, True)
+    first, last = reports[0][0], reports[-1][0]
+    assert (first.merged, first.committed, last.merged, last.committed) == (None, False, None, True)
+    assert (last.round, last.blocks, last.sets, last.bytes) == (1, 4, 1, first.bytes)
+    assert last.seconds
+    assert last.seconds > 0
     merged = [progress.merged for progress, _ in reports[1:-1]]
     assert merged == sorted(merged)  # type: ignore[type-var]
     assert merged[-1] == 1

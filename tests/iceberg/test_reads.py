@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tables import checksum
+from tables import checksum, make_even_table
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -113,20 +113,9 @@ def test_ranges_are_compared_with_bounds_of_every_type(spark: Any, wide: str) ->
         assert clustering_information(spark, table)["read_depth"] == 1, key
 
 
-def load(spark: Any, schema: str, loads: int = 4) -> str:
-    """Make a table of loads that cover all keys from 0 to 999, in ten files each."""
-    table = f"{schema}.t"
-    spark.sql(
-        f"create table {table} (k bigint, p int) using iceberg tblproperties ('write.distribution-mode' = 'none')"
-    )
-    for _ in range(loads):
-        spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
-    return table
-
-
 @pytest.mark.thorough
 def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
-    table = load(spark, schema)
+    table = make_even_table(spark, schema)
     before = checksum(spark, table)
     result = recluster(
         spark,
@@ -147,14 +136,14 @@ def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
 
 
 def test_what_a_table_records_is_seen_by_everybody(spark: Any, schema: str) -> None:
-    table = load(spark, schema)
+    table = make_even_table(spark, schema)
     assert "read_depth" not in clustering_information(spark, table, "k")
     spark.sql(f"""alter table {table} set tblproperties ('recluster.option.reads' = '["k = 310"]')""")
     assert clustering_information(spark, table, "k")["read_depth"] == 4
 
 
 def test_a_read_that_cannot_be_understood_is_left_out_with_a_warning(spark: Any, schema: str) -> None:
-    table = load(spark, schema)
+    table = make_even_table(spark, schema)
     reads = ["nope = 1", "k % 2 = 1", "p = 3", "k = 310", "select * from nowhere", "select 1"]
     result = recluster(spark, table, "k", depth=2, block_rows=100, reads=reads)
     assert result.blocks_in == 4
@@ -193,7 +182,7 @@ def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> 
 
 
 def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str) -> None:
-    table = load(spark, schema, loads=1)
+    table = make_even_table(spark, schema, loads=1)
     snapshot = spark.table(f"{table}.snapshots").first()["snapshot_id"]
     spark.sql(f"alter table {table} drop column p")
     reads = [f"select * from {table} version as of {snapshot} where p = 5", {"where": "k in (1, 2)"}]
@@ -204,7 +193,7 @@ def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str
 
 
 def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
-    table = load(spark, schema, loads=1)
+    table = make_even_table(spark, schema, loads=1)
     keyed = ClusteredTable(spark, table, "k")
     options = ReclusterOptions(depth=2, block_rows=100)
     policy = replace(options.policy, block_bytes=keyed.block_bytes)

@@ -27,10 +27,6 @@ from dbt_recluster.maintenance import blocks_opened, clustering_information, rec
 from dbt_recluster.planner import STRATEGIES
 
 
-def snapshot(spark: Any, name: str) -> Any:
-    return IcebergTable.load(spark, name).snapshot_id
-
-
 def test_properties_are_read_once_after_each_change(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +38,16 @@ def test_properties_are_read_once_after_each_change(
     assert len(reads) == 1
     table.set_property("a", "1")
     assert table.properties["a"] == "1"
+
+
+def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = metadata_file(spark, name)
+    plan = recluster(spark, name, "k", depth=1, dry_run=True).plan
+    assert plan is not None
+    assert [each.blocks for each in plan.sets] == [6]
+    assert metadata_file(spark, name) == before
+    assert table_cluster_key(IcebergTable.load(spark, name)) is None
 
 
 def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
@@ -58,6 +64,18 @@ def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
     assert blocks_opened(spark, name, "k = 500") <= 2
     assert len(set(levels(spark, name))) == 1
     assert min(levels(spark, name)) > 0
+    file = metadata_file(spark, name)
+    assert recluster(spark, name, "k", depth=1, block_rows=1000, final=True).rounds == []
+    assert metadata_file(spark, name) == file
+    # The commit tells what it did, and the blocks record the sort order and keep their bounds.
+    row = spark.sql(f"select operation, summary from {name}.snapshots order by committed_at desc").first()
+    summary = {key.removeprefix("recluster."): value for key, value in row.summary.items()}
+    assert (row.operation, int(summary["level"])) == ("replace", min(levels(spark, name)))
+    assert (int(summary["blocks_in"]), int(summary["bytes_in"])) == (6, result.bytes_in)
+    bounds = "readable_metrics.k.lower_bound lo, readable_metrics.k.upper_bound hi"
+    files = spark.sql(f"select sort_order_id, {bounds} from {name}.files order by lo").collect()
+    assert {row.sort_order_id for row in files} == {1}
+    assert all(left.hi <= right.lo for left, right in pairwise(files))
 
 
 @pytest.mark.alike
@@ -79,80 +97,6 @@ def test_the_blocks_of_a_merge_have_a_limit(spark: Any, schema: str) -> None:
         assert [one.blocks for one in plan.sets] == ([2, 2, 2] if given else [6])
     with pytest.raises(OptionError, match="max_merge_blocks must be a whole number above 1, at most"):
         recluster(spark, name, max_merge_blocks=1)
-
-
-def test_each_commit_tells_what_it_did(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000)
-    row = spark.sql(f"select operation, summary from {name}.snapshots order by committed_at desc").first()
-    assert row.operation == "replace"
-    summary = {key: value for key, value in row.summary.items() if key.startswith("recluster.")}
-    assert int(summary["recluster.level"]) == min(levels(spark, name)) > 0
-    assert int(summary["recluster.blocks_in"]) == 6
-    assert int(summary["recluster.bytes_in"]) == result.bytes_in
-
-
-def test_new_blocks_record_the_sort_order_and_keep_their_bounds(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    rows = spark.sql(
-        f"select sort_order_id, readable_metrics.k.lower_bound lo, readable_metrics.k.upper_bound hi from {name}.files"
-    )
-    files = sorted(rows.collect(), key=lambda row: row.lo)
-    assert {row.sort_order_id for row in files} == {1}
-    assert all(left.hi <= right.lo for left, right in pairwise(files))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("key", "order"),
-    [
-        ("k", "k"),
-        (["days(ts)", "k"], "cast(ts as date), k"),
-        (["truncate(1, v)", "id"], "substr(v, 1, 1), id"),
-    ],
-)
-def test_a_block_with_a_sort_order_is_sorted_by_it(spark: Any, schema: str, key: Any, order: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, k int, v string, ts timestamp) using iceberg")
-    # NULLs, a value that fills several blocks, and small loads that are put together.
-    rows = (
-        "id, if(id % 5 < 3, 7, if(id % 5 = 3, null, cast(h % 100 as int))), if(id % 4 = 0, null, string(h)), "
-        "if(id % 6 = 0, null, timestamp'2026-01-01' + make_interval(0, 0, 0, 0, h))"
-    )
-    loads = [(0, 3000), *((start, start + 100) for start in range(3000, 3600, 100))]
-    for load, (start, end) in enumerate(loads):
-        source = f"(select id, xxhash64(id) & 255 h from range({start}, {end}))"
-        spark.sql(f"insert into {name} select /*+ repartition(3) */ {rows} from {source}")
-        if load in (0, len(loads) - 1):
-            assert recluster(spark, name, key, depth=1, block_rows=400, final=True).rounds
-    table = IcebergTable.load(spark, name)
-    labels = dict(spark.sql(f"select file_path, sort_order_id from {name}.files").collect())
-    assert set(labels.values()) == {int(table.java.sortOrder().orderId())}
-    positions = spark.sql(
-        f"select _file, _pos, dense_rank() over (order by {order}) as r from {name} order by _file, _pos"
-    ).collect()
-    assert {row._file for row in positions} == set(labels)
-    assert all(left._file != right._file or left.r <= right.r for left, right in pairwise(positions))
-
-
-def test_nothing_to_do_writes_nothing(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    before = metadata_file(spark, name)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert result.rounds == []
-    assert metadata_file(spark, name) == before
-
-
-def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    before = metadata_file(spark, name)
-    result = recluster(spark, name, "k", depth=1, dry_run=True)
-    assert result.plan is not None
-    assert [each.blocks for each in result.plan.sets] == [6]
-    assert metadata_file(spark, name) == before
-    assert table_cluster_key(IcebergTable.load(spark, name)) is None
 
 
 def test_sets_span_from_null_to_nan(spark: Any, schema: str) -> None:
@@ -347,64 +291,40 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
     assert result.depth_after <= 2
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        ({"table": "nope.t"}, NotAnIcebergTableError, r"nope\.t cannot be loaded"),
-        ({"table": "a b"}, NotAnIcebergTableError, "'a b' is not the name of a table"),
-        (
-            {},
-            ClusterKeyError,
-            "has no cluster key: neither the property recluster.cluster_by nor a sort order",
-        ),
-        ({"cluster_by": "nope"}, ClusterKeyError, "there is no column 'nope'"),
-        ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
-        ({"cluster_by": "days(k)"}, ClusterKeyError, "needs date"),
-        ({"cluster_by": "k", "depth": 0}, OptionError, "depth must be"),
-        ({"cluster_by": "k", "max_bytes": "10 GX"}, OptionError, "max_bytes must be a number of bytes"),
-        ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
-        ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
-        ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
-        ({"cluster_by": "k", "block_rows": 10**30}, OptionError, "block_rows must be"),
-        ({"cluster_by": "k", "depth": 10**400}, OptionError, "depth must be a number of at least 1"),
-        ({"cluster_by": "k", "depth": float("inf")}, OptionError, "depth must be a number of at least 1"),
-        ({"cluster_by": "k", "strategy": "best"}, OptionError, "strategy must be one of"),
-        ({"cluster_by": "k", "where": "nope = 1"}, PredicateError, "cannot be resolved"),
-        ({"cluster_by": "k", "where": "k ="}, PredicateError, "cannot choose blocks"),
-        ({"cluster_by": "k", "where": "rand() < 0.5"}, PredicateError, "Cannot convert"),
-        ({"cluster_by": "k", "where": "1=1; drop table x"}, PredicateError, "cannot choose blocks"),
-    ],
-)
-def test_bad_input_changes_nothing(
-    spark: Any, schema: str, call: dict[str, Any], error: type[Exception], message: str
-) -> None:
+BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"table": "nope.t"}, NotAnIcebergTableError, r"nope\.t cannot be loaded"),
+    ({"table": "a b"}, NotAnIcebergTableError, "'a b' is not the name of a table"),
+    (
+        {},
+        ClusterKeyError,
+        "has no cluster key: neither the property recluster.cluster_by nor a sort order",
+    ),
+    ({"cluster_by": "nope"}, ClusterKeyError, "there is no column 'nope'"),
+    ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
+    ({"cluster_by": "days(k)"}, ClusterKeyError, "needs date"),
+    ({"cluster_by": "k", "depth": 0}, OptionError, "depth must be"),
+    ({"cluster_by": "k", "max_bytes": "10 GX"}, OptionError, "max_bytes must be a number of bytes"),
+    ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
+    ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
+    ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
+    ({"cluster_by": "k", "block_rows": 10**30}, OptionError, "block_rows must be"),
+    ({"cluster_by": "k", "depth": 10**400}, OptionError, "depth must be a number of at least 1"),
+    ({"cluster_by": "k", "depth": float("inf")}, OptionError, "depth must be a number of at least 1"),
+    ({"cluster_by": "k", "strategy": "best"}, OptionError, "strategy must be one of"),
+    ({"cluster_by": "k", "where": "nope = 1"}, PredicateError, "cannot be resolved"),
+    ({"cluster_by": "k", "where": "k ="}, PredicateError, "cannot choose blocks"),
+    ({"cluster_by": "k", "where": "rand() < 0.5"}, PredicateError, "Cannot convert"),
+    ({"cluster_by": "k", "where": "1=1; drop table x"}, PredicateError, "cannot choose blocks"),
+]
+
+
+def test_bad_input_changes_nothing(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=2, rows=10)
     before = metadata_file(spark, name)
-    with pytest.raises(error, match=message):
-        recluster(spark, **{"table": name, **call})
-    assert metadata_file(spark, name) == before
-
-
-def test_a_sort_order_that_is_no_key(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=2, rows=10)
+    for call, error, message in BAD_INPUT:
+        with pytest.raises(error, match=message):
+            recluster(spark, **{"table": name, **call})
+        assert metadata_file(spark, name) == before, call
     spark.sql(f"alter table {name} write ordered by k desc")
     with pytest.raises(ClusterKeyError, match="is not a cluster key"):
         recluster(spark, name)
-
-
-def test_a_name_without_a_schema(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    current = spark.catalog.currentDatabase()
-    spark.catalog.setCurrentDatabase(schema)
-    try:
-        assert recluster(spark, "t", "k", depth=1, block_rows=1000).blocks_in == 6
-    finally:
-        spark.catalog.setCurrentDatabase(current)
-    assert clustering_information(spark, name)["average_depth"] <= 2
-
-
-def test_a_recluster_leaves_no_setting_in_the_session(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    before = dict(map(tuple, spark.sql("set").collect()))
-    assert recluster(spark, name, "truncate(10, k)", depth=1, block_rows=1000).rounds
-    assert dict(map(tuple, spark.sql("set").collect())) == before

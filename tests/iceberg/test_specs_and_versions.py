@@ -38,18 +38,6 @@ def test_partitions_are_kept_apart(spark: Any, schema: str, partitioned: str) ->
 
 
 @pytest.mark.thorough
-def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=4)
-    spark.sql(f"alter table {name} add partition field bucket(2, id)")
-    append(spark, name, 4000, 4000, files=4)
-    before = checksum(spark, name)
-    recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert checksum(spark, name) == before
-    specs = spark.sql(f"select spec_id, sum(record_count) from {name}.files group by 1 order by 1").collect()
-    assert [tuple(row) for row in specs] == [(0, 4000), (1, 4000)]
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("partitioned", ["b", "truncate(2, b)"])
 def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
     name = f"{schema}.t"
@@ -61,21 +49,7 @@ def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
     assert (result.depth_before, result.depth_after, checksum(spark, name)) == (2, 1, before)
 
 
-def test_a_partition_field_of_v1_was_dropped(spark: Any, schema: str) -> None:
-    """It stays as one that is always NULL."""
-    name = make_table(spark, schema, files=0, partitioned="bucket(2, id)", properties={"format-version": 1})
-    append(spark, name, 0, 1000)
-    spark.sql(f"alter table {name} drop partition field bucket(2, id)")
-    for start in (1000, 2000):
-        append(spark, name, start, 1000)
-    before = checksum(spark, name)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert result.depth_after < result.depth_before
-    assert checksum(spark, name) == before
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize("version", [2, 1, 3])
+@pytest.mark.parametrize("version", [2, *(pytest.param(v, marks=pytest.mark.thorough) for v in (1, 3))])
 def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version: int) -> None:
     """In v1 a dropped partition field stays as one that is always NULL."""
     name = make_table(spark, schema, files=2, properties={"format-version": version})
@@ -98,25 +72,14 @@ def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version
     partitions = (
         f"select distinct spec_id, partition from {name}.files where content = 0 order by spec_id, partition"
     )
-    before, whole = spark.sql(partitions).collect(), spark.sql(f"select * from {name} order by id").collect()
+    lineage = ", _row_id, _last_updated_sequence_number" if version == 3 else ""
+    rows = f"select *{lineage} from {name} order by id"
+    before, whole = spark.sql(partitions).collect(), spark.sql(rows).collect()
     result = recluster(spark, name, "k", depth=1, block_rows=500, final=True)
     assert result.blocks_in > 0
-    assert spark.sql(f"select * from {name} order by id").collect() == whole
+    assert spark.sql(rows).collect() == whole
     assert spark.sql(partitions).collect() == before
     assert clustering_information(spark, name)["max_depth"] <= 2
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_format_versions(spark: Any, schema: str, version: int) -> None:
-    name = make_table(spark, schema, properties={"format-version": version})
-    before = checksum(spark, name)
-    lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
-    rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert checksum(spark, name) == before
-    if rows is not None:
-        assert spark.sql(lineage.format(name)).collect() == rows
 
 
 @pytest.mark.thorough

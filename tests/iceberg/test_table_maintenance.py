@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.table_maintenance import FilesRewritten, SnapshotsExpired, TableMaintenance
+from dbt_recluster.clustering.table_maintenance import FilesRewritten, TableMaintenance
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
@@ -352,10 +352,3 @@ def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None
     assert meanwhile.errors == []
     assert result.rounds
     assert checksum(spark, table)[0] == before[0] + 500 - 10
-
-
-def test_the_table_has_its_maintenance(spark: Any, schema: str) -> None:
-    table = make_table(spark, schema, files=1)
-    done = table_maintenance(spark, table).expire_snapshots()
-    assert isinstance(done, SnapshotsExpired)
-    assert (done.table, done.snapshots, done.kept) == (table, 0, 1)

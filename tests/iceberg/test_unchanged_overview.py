@@ -60,16 +60,8 @@ def test_it_says_what_the_blocks_say(
         patched.setattr(table, "read_blocks", None)  # whoever calls it fails
         expected = seen(spark, name, options)
         assert (expected.is_expected, measured.is_expected) == (True, False)
-        for figure in (
-            "verdict",
-            "depth",
-            "threshold",
-            "fragmentation",
-            "blocks",
-            "bytes",
-            "recluster_bytes",
-        ):
-            assert getattr(expected, figure) == getattr(measured, figure), figure
+        figures = ("verdict", "depth", "threshold", "fragmentation", "blocks", "bytes", "recluster_bytes")
+        assert [getattr(expected, each) for each in figures] == [getattr(measured, each) for each in figures]
         assert (expected.read_depth is None) == (reads is None)
         if reads is None:  # without reads, prices have no blocks read either
             priced = seen(spark, name, options, prices=PriceList("EUR", 3600, 5))

@@ -2,115 +2,85 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 import pytest
-from dbt.tests.adapter.aliases.test_aliases import BaseAliasErrors
-from dbt.tests.adapter.basic.test_adapter_methods import BaseAdapterMethod
-from dbt.tests.adapter.basic.test_base import BaseSimpleMaterializations
-from dbt.tests.adapter.basic.test_docs_generate import BaseDocsGenerate
-from dbt.tests.adapter.basic.test_empty import BaseEmpty
-from dbt.tests.adapter.basic.test_ephemeral import BaseEphemeral
-from dbt.tests.adapter.basic.test_generic_tests import BaseGenericTests
-from dbt.tests.adapter.basic.test_incremental import (
-    BaseIncremental,
-    BaseIncrementalBadStrategy,
-    BaseIncrementalNotSchemaChange,
-)
-from dbt.tests.adapter.basic.test_singular_tests import BaseSingularTests
-from dbt.tests.adapter.basic.test_singular_tests_ephemeral import BaseSingularTestsEphemeral
-from dbt.tests.adapter.basic.test_snapshot_check_cols import BaseSnapshotCheckCols
-from dbt.tests.adapter.basic.test_snapshot_timestamp import BaseSnapshotTimestamp
-from dbt.tests.adapter.basic.test_table_materialization import BaseTableMaterialization
-from dbt.tests.adapter.basic.test_validate_connection import BaseValidateConnection
 from dbt.tests.adapter.caching.test_caching import (
     BaseCachingLowercaseModel,
     BaseCachingSelectedSchemaOnly,
     BaseCachingUppercaseModel,
 )
-from dbt.tests.adapter.column_types.test_column_types import BaseColumnTypes
-from dbt.tests.adapter.concurrency.test_concurrency import BaseConcurrency
-from dbt.tests.adapter.constraints.test_constraints import BaseTableConstraintsColumnsEqual
-from dbt.tests.adapter.dbt_clone.test_dbt_clone import BaseCloneNotPossible
-from dbt.tests.adapter.dbt_show.test_dbt_show import BaseShowLimit, BaseShowSqlHeader
-from dbt.tests.adapter.empty.test_empty import (
-    BaseTestEmpty,
-    BaseTestEmptyInlineSourceRef,
-    BaseTestEmptySeedFlag,
-)
-from dbt.tests.adapter.ephemeral.test_ephemeral import BaseEphemeralMulti
-from dbt.tests.adapter.grants.test_model_grants import BaseModelGrants
-from dbt.tests.adapter.hooks.test_model_hooks import (
-    BaseDuplicateHooksInConfigs,
-    BasePrePostModelHooks,
-    BasePrePostModelHooksOnSnapshots,
-)
-from dbt.tests.adapter.incremental.test_incremental_merge_exclude_columns import BaseMergeExcludeColumns
 from dbt.tests.adapter.incremental.test_incremental_microbatch import BaseMicrobatch
-from dbt.tests.adapter.incremental.test_incremental_on_schema_change import BaseIncrementalOnSchemaChange
-from dbt.tests.adapter.incremental.test_incremental_predicates import BaseIncrementalPredicates
-from dbt.tests.adapter.incremental.test_incremental_unique_id import BaseIncrementalUniqueKey
-from dbt.tests.adapter.persist_docs.test_persist_docs import BasePersistDocs
-from dbt.tests.adapter.python_model.test_python_model import BasePythonModelTests
-from dbt.tests.adapter.query_comment.test_query_comment import (
-    BaseEmptyQueryComments,
-    BaseMacroQueryComments,
-    BaseNullQueryComments,
-    BaseQueryComments,
-)
-from dbt.tests.adapter.relations.test_changing_relation_type import BaseChangeRelationTypeValidator
-from dbt.tests.adapter.relations.test_dropping_schema_named import BaseDropSchemaNamed
-from dbt.tests.adapter.sample_mode.test_sample_mode import BaseSampleModeTest
-from dbt.tests.adapter.simple_seed.test_seed import BaseBasicSeedTests, BaseTestEmptySeed
-from dbt.tests.adapter.simple_snapshot.test_snapshot import BaseSimpleSnapshot
-from dbt.tests.adapter.simple_snapshot.test_various_configs import BaseSnapshotColumnNames
-from dbt.tests.adapter.store_test_failures_tests.test_store_test_failures import BaseStoreTestFailures
-from dbt.tests.adapter.unit_testing.test_case_insensitivity import BaseUnitTestCaseInsensivity
-from dbt.tests.adapter.unit_testing.test_invalid_input import BaseUnitTestInvalidInput
 from dbt.tests.adapter.unit_testing.test_types import BaseUnitTestingTypes
 from dbt.tests.util import run_dbt
 
+AS_THEY_ARE = [
+    "basic.test_base:BaseSimpleMaterializations",
+    "basic.test_singular_tests:BaseSingularTests",
+    "basic.test_singular_tests_ephemeral:BaseSingularTestsEphemeral",
+    "basic.test_empty:BaseEmpty",
+    "basic.test_ephemeral:BaseEphemeral",
+    "basic.test_incremental:BaseIncremental",
+    "basic.test_generic_tests:BaseGenericTests",
+    "basic.test_snapshot_check_cols:BaseSnapshotCheckCols",
+    "basic.test_snapshot_timestamp:BaseSnapshotTimestamp",
+    "basic.test_adapter_methods:BaseAdapterMethod",
+    "basic.test_validate_connection:BaseValidateConnection",
+    "dbt_clone.test_dbt_clone:BaseCloneNotPossible",
+    "concurrency.test_concurrency:BaseConcurrency",
+    "dbt_show.test_dbt_show:BaseShowLimit",
+    "dbt_show.test_dbt_show:BaseShowSqlHeader",
+    "empty.test_empty:BaseTestEmptyInlineSourceRef",
+    "empty.test_empty:BaseTestEmpty",
+    "incremental.test_incremental_merge_exclude_columns:BaseMergeExcludeColumns",
+    "unit_testing.test_case_insensitivity:BaseUnitTestCaseInsensivity",
+    "unit_testing.test_invalid_input:BaseUnitTestInvalidInput",
+    "aliases.test_aliases:BaseAliasErrors",
+    "basic.test_table_materialization:BaseTableMaterialization",
+    "basic.test_incremental:BaseIncrementalNotSchemaChange",
+    "hooks.test_model_hooks:BaseDuplicateHooksInConfigs",
+    "hooks.test_model_hooks:BasePrePostModelHooksOnSnapshots",
+    "query_comment.test_query_comment:BaseQueryComments",
+    "query_comment.test_query_comment:BaseMacroQueryComments",
+    "query_comment.test_query_comment:BaseNullQueryComments",
+    "query_comment.test_query_comment:BaseEmptyQueryComments",
+    "relations.test_changing_relation_type:BaseChangeRelationTypeValidator",
+    "relations.test_dropping_schema_named:BaseDropSchemaNamed",
+    "sample_mode.test_sample_mode:BaseSampleModeTest",
+    "store_test_failures_tests.test_store_test_failures:BaseStoreTestFailures",
+    "simple_seed.test_seed:BaseTestEmptySeed",
+    "incremental.test_incremental_on_schema_change:BaseIncrementalOnSchemaChange",
+]
+LEFT_OUT = {
+    "incremental.test_incremental_unique_id:BaseIncrementalUniqueKey": "inserts a string into a date",
+    "incremental.test_incremental_predicates:BaseIncrementalPredicates": "has no merge; dbt-spark no delete+insert",
+    "basic.test_incremental:BaseIncrementalBadStrategy": "dbt-spark words the error in its own way",
+    "empty.test_empty:BaseTestEmptySeedFlag": "dbt 1.11 has no `seed --empty`",
+    "basic.test_docs_generate:BaseDocsGenerate": "reads a user name and a password from the profile",
+    "ephemeral.test_ephemeral:BaseEphemeralMulti": "compares compiled SQL with that of a view of Postgres",
+    "simple_seed.test_seed:BaseBasicSeedTests": "creates tables with types of Postgres",
+    "hooks.test_model_hooks:BasePrePostModelHooks": "creates tables with types of Postgres",
+    "simple_snapshot.test_snapshot:BaseSimpleSnapshot": "updates tables that are not Iceberg",
+    "simple_snapshot.test_various_configs:BaseSnapshotColumnNames": "uses SQL of Postgres",
+    "constraints.test_constraints:BaseTableConstraintsColumnsEqual": "uses the type text, which Spark lacks",
+    "column_types.test_column_types:BaseColumnTypes": "abstract: dbt-spark has no list of types for it",
+    "persist_docs.test_persist_docs:BasePersistDocs": "reads comments as Postgres shows them",
+    "grants.test_model_grants:BaseModelGrants": "Spark without a server has no users to grant anything to",
+    "python_model.test_python_model:BasePythonModelTests": "dbt-spark runs Python models on Databricks clusters only",
+}
 
-class TestSimpleMaterializations(BaseSimpleMaterializations):
-    pass
+
+def of_dbt(name: str) -> type:
+    """Return a class of dbt's as one of this file."""
+    base = resolve_name(f"dbt.tests.adapter.{name}")
+    return type(base.__name__.replace("Base", "Test", 1), (base,), {})
 
 
-class TestSingularTests(BaseSingularTests):
-    pass
-
-
-class TestSingularTestsEphemeral(BaseSingularTestsEphemeral):
-    pass
-
-
-class TestEmpty(BaseEmpty):
-    pass
-
-
-class TestEphemeral(BaseEphemeral):
-    pass
-
-
-class TestIncremental(BaseIncremental):
-    pass
-
-
-class TestGenericTests(BaseGenericTests):
-    pass
-
-
-class TestSnapshotCheckCols(BaseSnapshotCheckCols):
-    pass
-
-
-class TestSnapshotTimestamp(BaseSnapshotTimestamp):
-    pass
-
-
-class TestAdapterMethod(BaseAdapterMethod):
-    pass
-
-
-class TestValidateConnection(BaseValidateConnection):
-    pass
+for made in map(of_dbt, AS_THEY_ARE):
+    globals()[made.__name__] = made
+for name, reason in LEFT_OUT.items():
+    made = pytest.mark.skip(reason=reason)(of_dbt(name))
+    globals()[made.__name__] = made
 
 
 class _Caching:
@@ -132,34 +102,6 @@ class TestCachingUppercaseModel(_Caching, BaseCachingUppercaseModel):
 
 
 class TestCachingSelectedSchemaOnly(_Caching, BaseCachingSelectedSchemaOnly):
-    pass
-
-
-class TestClone(BaseCloneNotPossible):
-    pass
-
-
-class TestConcurrency(BaseConcurrency):
-    pass
-
-
-class TestShowLimit(BaseShowLimit):
-    pass
-
-
-class TestShowSqlHeader(BaseShowSqlHeader):
-    pass
-
-
-class TestEmptyInlineSourceRef(BaseTestEmptyInlineSourceRef):
-    pass
-
-
-class TestEmptyFlag(BaseTestEmpty):
-    pass
-
-
-class TestMergeExcludeColumns(BaseMergeExcludeColumns):
     pass
 
 
@@ -193,14 +135,6 @@ class TestMicrobatch(BaseMicrobatch):
         )
 
 
-class TestUnitTestCaseInsensitivity(BaseUnitTestCaseInsensivity):
-    pass
-
-
-class TestUnitTestInvalidInput(BaseUnitTestInvalidInput):
-    pass
-
-
 class TestUnitTestingTypes(BaseUnitTestingTypes):
     """The base class has literals that Spark does not know (TIMESTAMPTZ, JSON)."""
 
@@ -214,143 +148,3 @@ class TestUnitTestingTypes(BaseUnitTestingTypes):
             ["timestamp '2013-11-03 00:00:00-0'", "2013-11-03 00:00:00-0"],
             ["1.5", "1.5"],
         ]
-
-
-class TestAliasErrors(BaseAliasErrors):
-    pass
-
-
-class TestTableMaterialization(BaseTableMaterialization):
-    pass
-
-
-class TestIncrementalNotSchemaChange(BaseIncrementalNotSchemaChange):
-    pass
-
-
-class TestDuplicateHooksInConfigs(BaseDuplicateHooksInConfigs):
-    pass
-
-
-class TestPrePostModelHooksOnSnapshots(BasePrePostModelHooksOnSnapshots):
-    pass
-
-
-class TestQueryComments(BaseQueryComments):
-    pass
-
-
-class TestMacroQueryComments(BaseMacroQueryComments):
-    pass
-
-
-class TestNullQueryComments(BaseNullQueryComments):
-    pass
-
-
-class TestEmptyQueryComments(BaseEmptyQueryComments):
-    pass
-
-
-class TestChangeRelationTypeValidator(BaseChangeRelationTypeValidator):
-    pass
-
-
-class TestDropSchemaNamed(BaseDropSchemaNamed):
-    pass
-
-
-class TestSampleModeTest(BaseSampleModeTest):
-    pass
-
-
-class TestStoreTestFailures(BaseStoreTestFailures):
-    pass
-
-
-class TestEmptySeed(BaseTestEmptySeed):
-    pass
-
-
-class TestIncrementalOnSchemaChange(BaseIncrementalOnSchemaChange):
-    pass
-
-
-# The classes left out, each with its reason.
-
-
-@pytest.mark.skip(reason="the fixture inserts a string into a date, which Spark refuses")
-class TestIncrementalUniqueKey(BaseIncrementalUniqueKey):
-    pass
-
-
-@pytest.mark.skip(
-    reason="the base class has no model for merge; delete+insert, which it tests, is not in dbt-spark"
-)
-class TestIncrementalPredicates(BaseIncrementalPredicates):
-    pass
-
-
-@pytest.mark.skip(reason="dbt-spark words the error of an unknown strategy in its own way")
-class TestIncrementalBadStrategy(BaseIncrementalBadStrategy):
-    pass
-
-
-@pytest.mark.skip(reason="dbt 1.11 has no `seed --empty`")
-class TestEmptySeedFlag(BaseTestEmptySeedFlag):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures are a server's: they read a user name and a password from the profile")
-class TestDocsGenerate(BaseDocsGenerate):
-    pass
-
-
-@pytest.mark.skip(reason="compares compiled SQL with that of a view of Postgres")
-class TestEphemeralMulti(BaseEphemeralMulti):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures create tables with types of Postgres")
-class TestBasicSeeds(BaseBasicSeedTests):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures create tables with types of Postgres")
-class TestPrePostModelHooks(BasePrePostModelHooks):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures create tables that are not Iceberg and update them")
-class TestSimpleSnapshot(BaseSimpleSnapshot):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures use SQL of Postgres")
-class TestSnapshotColumnNames(BaseSnapshotColumnNames):
-    pass
-
-
-@pytest.mark.skip(reason="the fixtures use the type text, which Spark does not have")
-class TestConstraints(BaseTableConstraintsColumnsEqual):
-    pass
-
-
-@pytest.mark.skip(reason="abstract: it needs a list of types for each adapter, and dbt-spark has none")
-class TestColumnTypes(BaseColumnTypes):
-    pass
-
-
-@pytest.mark.skip(reason="reads comments as Postgres shows them")
-class TestPersistDocs(BasePersistDocs):
-    pass
-
-
-@pytest.mark.skip(reason="Spark without a server has no users to grant anything to")
-class TestModelGrants(BaseModelGrants):
-    pass
-
-
-@pytest.mark.skip(reason="dbt-spark runs Python models on Databricks clusters only")
-class TestPythonModel(BasePythonModelTests):
-    pass

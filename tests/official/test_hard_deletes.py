@@ -64,25 +64,9 @@ class TestNewRecordValidToCurrent(new_record_dbt_valid_to_current.BaseSnapshotNe
         return {"snapshot.sql": in_spark(new_record_dbt_valid_to_current._snapshot_actual_sql)}
 
 
-class TestNewRecordOfEphemeralModel(BaseSnapshotEphemeralHardDeletes):
-    pass
-
-
-class TestNewRecordAndNewColumnByTimestamp(BaseSnapshotNewColumnTimestampStrategy):
-    pass
-
-
-class TestNewRecordAndNewColumnByCheck(BaseSnapshotNewColumnSpecificCheckCols):
-    pass
-
-
-class TestNewRecordAndNewColumn(BaseSnapshotNewColumnWithDeletes):
-    pass
-
-
-class TestInvalidate(BaseSimpleSnapshot):
-    pass
-
-
-class TestIgnore(BaseSnapshotCheck):
-    pass
+TestNewRecordOfEphemeralModel = BaseSnapshotEphemeralHardDeletes
+TestNewRecordAndNewColumnByTimestamp = BaseSnapshotNewColumnTimestampStrategy
+TestNewRecordAndNewColumnByCheck = BaseSnapshotNewColumnSpecificCheckCols
+TestNewRecordAndNewColumn = BaseSnapshotNewColumnWithDeletes
+TestInvalidate = BaseSimpleSnapshot
+TestIgnore = BaseSnapshotCheck

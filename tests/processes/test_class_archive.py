@@ -105,8 +105,7 @@ def test_a_damaged_archive_is_not_used_and_made_again_after_a_week(lake: Lake) -
 def test_a_profile_turns_it_off(tmp_path: Path) -> None:
     profile = {"method": "embedded", "path": "lake", "class_archive": False}
     project = Project(tmp_path / "p", profile, MODEL)
-    code, out, _ = project.run("run", XDG_CACHE_HOME=str(tmp_path / "cache"), SPARK_SUBMIT_OPTS=PLAIN)
-    assert code == 0, out
+    out = project.succeed("run", XDG_CACHE_HOME=str(tmp_path / "cache"), SPARK_SUBMIT_OPTS=PLAIN)
     assert LINE not in out
     assert not (tmp_path / "cache").exists()
 

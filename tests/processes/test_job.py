@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from clusters import cluster
-from dbt_command import Project
+from dbt_command import Project, session_settings
 from jobs import EXTENSIONS, Jobs
 from ports import HOST
 from runtime import iceberg_jar
@@ -138,25 +138,12 @@ def test_ctrl_c_in_the_middle_of_a_merge_changes_nothing(spark: Any, catalog: st
 def test_a_model_s_key_and_options_reach_the_job(tmp_path: Path) -> None:
     (tmp_path / "warehouse").mkdir()
     jobs = Jobs(tmp_path, tmp_path / "warehouse")
-    settings = {
-        "spark.driver.extraClassPath": str(iceberg_jar()),
-        "spark.ui.enabled": False,
-        "spark.sql.shuffle.partitions": 2,
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path}",
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
-        "spark.sql.defaultCatalog": "lake",
-        **{
-            k: v
-            for k, v in jobs.settings.items()
-            if k.startswith(("spark.sql.extensions", "spark.sql.catalog"))
-        },
-    }
-    project = Project(
-        tmp_path / "p", {"method": "session", "server_side_parameters": settings}, {"events.sql": EVENTS}
-    )
+    catalog = {name: value for name, value in jobs.settings.items() if name.startswith("spark.sql.catalog")}
+    settings = session_settings(tmp_path, **catalog, **{"spark.sql.defaultCatalog": "lake"})
+    profile = {"method": "session", "server_side_parameters": settings}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
     for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 0, out
+        out = project.succeed("run")
         assert "reclustered " not in out
 
     everything = jobs.run("recluster", "--catalog", "lake", "--json")

@@ -38,45 +38,26 @@ class Dbt(NamedTuple):
     place: tuple[str, str]
 
 
+HERE = {"host": "localhost", "schema": "sales"}
+OF_ATHENA = ("boto3", "botocore", "s3transfer", "jmespath", "pyathena<3.35", "mmh3<4.2")
+STAGING = {"s3_staging_dir": "s3://x/y", "region_name": "eu-west-1"}
 DBTS = {
     "dbt 2": Dbt(
         ("dbt-core-experimental-parser==2.0.0a4",),
-        {"type": "spark", "method": "thrift", "host": "localhost", "port": 10000, "schema": "sales"},
+        {"type": "spark", "method": "thrift", "port": 10000, **HERE},
         ("--catalog", "{}"),
     ),
     "trino": Dbt(
         ("dbt-trino==1.11.0", "trino", "lz4", "tzlocal", "orjson", "zstandard"),
-        {
-            "type": "trino",
-            "method": "none",
-            "user": "u",
-            "host": "localhost",
-            "port": 8080,
-            "database": "iceberg",
-            "schema": "sales",
-        },
+        {"type": "trino", "method": "none", "user": "u", "port": 8080, "database": "iceberg", **HERE},
         ("--map", "iceberg={}"),
     ),
     "athena": Dbt(
         (
-            *(
-                "dbt-athena==1.11.1",
-                "boto3",
-                "botocore",
-                "s3transfer",
-                "jmespath",
-                "pyathena<3.35",
-                "mmh3<4.2",
-            ),
+            *("dbt-athena==1.11.1", *OF_ATHENA),
             *(f"mypy-boto3-{service}" for service in ("athena", "glue", "lakeformation", "sts")),
         ),
-        {
-            "type": "athena",
-            "s3_staging_dir": "s3://x/y",
-            "region_name": "eu-west-1",
-            "database": "awsdatacatalog",
-            "schema": "sales",
-        },
+        {"type": "athena", "database": "awsdatacatalog", "schema": "sales", **STAGING},
         ("--map", "awsdatacatalog={}"),
     ),
 }

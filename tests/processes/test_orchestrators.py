@@ -8,22 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from dbt_command import Project
+from dbt_command import EVENTS, Project
 from environments import program
 
 pytestmark = pytest.mark.skipif(
     "NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1"
 )
 EXAMPLES = Path(__file__).parents[2] / "integration_tests" / "orchestrators"
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=2000) }}
-select id, pmod(hash(id), 100) as k from range(1000)"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     project = Project(tmp_path / "p", {"method": "embedded", "path": "lake"}, {"events.sql": EVENTS})
-    code, out, _ = project.run("run")
-    assert code == 0, out
+    project.succeed("run")
     return project
 
 

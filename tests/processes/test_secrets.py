@@ -14,13 +14,11 @@ from typing import Any
 import postgres
 import pytest
 import thrift_server
-from dbt_command import Project
-from jobs import EXTENSIONS, Jobs
+from dbt_command import EVENTS, Project, hadoop_lake, session_settings
+from jobs import Jobs
 from runtime import iceberg_jar
 
 MARKER = "0pen-5esame"
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
-select id, pmod(hash(id), 100) as k from range(1000)"""
 # The driver's manager quotes the address that it has no driver for.
 BROKEN = "{{ config(materialized='table') }} select * from broken.a.b"
 CATALOG = "spark.sql.catalog.broken"
@@ -98,17 +96,8 @@ def test_embedded(tmp_path: Path) -> None:
 
 def test_session(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
-    settings = {
-        **SECRETS,
-        "spark.driver.extraClassPath": str(iceberg_jar()),
-        "spark.ui.enabled": False,
-        "spark.sql.extensions": EXTENSIONS,
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(tmp_path / "lake"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path} -Dsome.secret={MARKER}",
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
-    }
+    options = {"spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path} -Dsome.secret={MARKER}"}
+    settings = session_settings(tmp_path, **SECRETS, **hadoop_lake(tmp_path / "lake"), **options)
     profile = {"method": "session", "catalog": "lake", "server_side_parameters": settings}
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
     out = run_and_look(project, tmp_path / "lake", of_jvm="SparkSubmit")

@@ -125,8 +125,7 @@ def test_plain_dbt_spark_builds_and_the_job_reclusters_by_the_manifest(
     model = MODEL % "meta={'recluster': {'cluster_by': 'k', 'depth': 1, 'block_rows': 500}}"
     project = Project(tmp_path / "p", target, {"events.sql": model})
     for _ in range(2):
-        code, out, err = project.run("run", **server.environment)
-        assert code == 0, out + err
+        project.succeed("run", **server.environment)
     before = server.look("plain")
     words = [*server.submit(), str(JOB), "recluster", "--manifest", "target/manifest.json"]
     job = {name: value for name, value in server.environment.items() if name != "SPARK_REMOTE"}
@@ -144,16 +143,11 @@ def test_the_adapter_builds_over_connect_and_submits_the_job(server: Server, tmp
     )
     (project.root / "seeds").mkdir()
     (project.root / "seeds" / "names.csv").write_text("id,name\n1,it's\n2,\n")
-    code, out, err = project.run("build", **server.environment)
-    assert code == 0, out + err
-    code, out, err = project.run("run", **server.environment)
-    assert code == 0, out + err
+    project.succeed("build", **server.environment)
+    out = project.succeed("run", **server.environment)
     assert "reclustered at the end of the run" in out
     assert "lake.ours.events: reclustered" in out
     assert "WARN" not in out.replace("WARN=0", "")
     assert server.look("ours").split()[0] == "2000"
-    code, out, _ = project.run(
-        "run-operation", "recluster", "--args", "{table: events}", **server.environment
-    )
-    assert code != 0
+    out = project.fail("run-operation", "recluster", "--args", "{table: events}", **server.environment)
     assert "`recluster_submit` only follows builds" in " ".join(out.split())

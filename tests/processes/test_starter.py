@@ -72,24 +72,10 @@ def start(directory: Path, *files: Path, **environment: str) -> dict[str, object
     (directory / "conf").mkdir()
     defaults = "spark.of.defaults yes\nspark.both=of the defaults\nspark.master local[7]\\"
     (directory / "conf" / "spark-defaults.conf").write_text(defaults)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            PROGRAM,
-            json.dumps({**ODD, **LOCAL}),
-            *(json.dumps(str(file)) for file in files),
-        ],
-        env={
-            **os.environ,
-            "JAVA_HOME": str(find_java_home()),
-            "SPARK_CONF_DIR": str(directory / "conf"),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = [json.dumps({**ODD, **LOCAL}), *(json.dumps(str(file)) for file in files)]
+    own = {"JAVA_HOME": str(find_java_home()), "SPARK_CONF_DIR": str(directory / "conf"), **environment}
+    command = [sys.executable, "-c", PROGRAM, *given]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return seen

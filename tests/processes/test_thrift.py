@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import postgres
 import pytest
 import thrift_server
-from dbt_command import Project
+from dbt_command import EVENTS, Project
 from runtime import iceberg_jar
 
 from dbt_recluster.adapter.connections.submission import JOB
@@ -25,8 +25,6 @@ from dbt_recluster.adapter.connections.submission import JOB
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
 pytestmark = pytest.mark.xdist_group("the thrift server")
 
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
-select id, pmod(hash(id), 100) as k from range(1000)"""
 
 SOURCES = """
 sources:
@@ -82,19 +80,16 @@ def test_without_a_session_tables_are_built_and_one_line_says_what_to_add(
     project = Project(
         tmp_path / "p", server.profile(schema="plain"), {"events.sql": EVENTS, "others.sql": EVENTS}
     )
-    code, out, _ = project.run("debug")
-    assert code == 0, out
+    project.succeed("debug")
     for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 0, out
+        out = project.succeed("run")
         assert out.count("Tables are not reclustered in this run: reclustering needs a Spark session") == 1
         assert "Add `recluster_session` to the profile" in " ".join(out.split())
         assert "PASS=2 WARN=0 ERROR=0" in out
     properties = dict(server.ask("show tblproperties lake.plain.events"))
     assert properties["sort-order"] == "k ASC NULLS FIRST"
     assert server.ask("select count(*) from lake.plain.events") == [(2000,)]
-    code, out, _ = project.run("run-operation", "recluster")
-    assert code == 1
+    out = project.fail("run-operation", "recluster", code=1)
     assert "plain.events: failed: reclustering needs a Spark session" in out
 
 
@@ -102,18 +97,15 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
     session = server.session(**{"spark.driver.extraClassPath": str(postgres.DRIVER)})
     profile = server.profile(recluster_session=session)
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "sources.yml": SOURCES})
-    code, out, _ = project.run("debug")
-    assert code == 0, out
+    out = project.succeed("debug")
     assert "analytics has no Iceberg table yet" in out
     for expected in ("[OK (depth 1.0 of 1)", ", reclustered "):
-        code, out, _ = project.run("run")
-        assert code == 0, out
+        out = project.succeed("run")
         assert expected in out
     assert "(1.0 of 1, reclustered" in out
     assert checksum(server, "lake.analytics.events")[0] == 2000
     assert response(project)["average_depth"] == 1.0
-    code, out, _ = project.run("source", "freshness")
-    assert code == 0, out
+    project.succeed("source", "freshness")
     (source,) = json.loads((project.root / "target/sources.json").read_text())["results"]
     loads = "from lake.analytics.events.snapshots where operation <> 'replace'"
     ((loaded,),) = server.ask(f"select unix_micros(max(committed_at)) {loads}")
@@ -129,18 +121,15 @@ def test_operations_look_at_tables_through_the_session(server: Server, tmp_path:
     model = EVENTS.replace("recluster_depth=1", "automatic_clustering=false")
     project = Project(tmp_path / "p", profile, {"events.sql": model})
     for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 0, out
+        project.succeed("run")
     before = checksum(server, "lake.looked_at.events")
     arguments = "{table: events, depth: 1, format: json}"
-    code, out, _ = project.run("--quiet", "run-operation", "recluster", "--args", arguments)
-    assert code == 0, out
+    out = project.succeed("--quiet", "run-operation", "recluster", "--args", arguments)
     assert json.loads(out)["depth_after"] == 1.0
     assert checksum(server, "lake.looked_at.events") == before
-    code, out, _ = project.run("run-operation", "suspend_recluster", "--args", "{table: events}")
-    assert code == 0, out
+    project.succeed("run-operation", "suspend_recluster", "--args", "{table: events}")
     assert "recluster.suspended" in dict(server.ask("show tblproperties lake.looked_at.events"))
-    code, out, _ = project.run("debug")
+    _, out, _ = project.run("debug")
     assert "looked_at.events is the same table over the connection" in out
 
 
@@ -149,8 +138,7 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
     session = server.session("twin", **{"spark.sql.defaultCatalog": "twin"})
     profile = server.profile(recluster_session=session, schema="copied")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
-    code, out, _ = project.run("run")
-    assert code == 0, out
+    out = project.succeed("run")
     text = " ".join(out.split())
     assert (
         "copied.events was built but not reclustered: the session of recluster_session has no table" in text
@@ -162,8 +150,7 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
         "create namespace twin.copied",
         f"call twin.system.register_table(table => 'copied.events', metadata_file => '{file}')",
     )
-    code, out, _ = project.run("run")
-    assert code == 0, out
+    out = project.succeed("run")
     text = " ".join(out.split())
     assert (
         "copied.events over the connection is another table than twin.copied.events in the session" in text
@@ -172,10 +159,8 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
         operations = server.ask(f"select operation from {catalog}.copied.events.snapshots")
         assert len(operations) == loads
         assert ("replace",) not in operations
-    code, out, _ = project.run("run-operation", "recluster")
-    assert code == 1
-    code, out, _ = project.run("debug")
-    assert code == 1
+    project.fail("run-operation", "recluster", code=1)
+    out = project.fail("debug", code=1)
     assert "is another table than copied.events" in " ".join(out.split())
 
 
@@ -198,29 +183,24 @@ def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server
     """Here the command only prints what a job prints; it has dbt's files of the run, and is called once."""
     profile = server.profile(recluster_submit=[sys.executable, "-c", STUB], schema="submitted")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "others.sql": EVENTS})
-    code, out, _ = project.run("run")
-    assert code == 0, out
+    project.succeed("run")
     assert not (project.root / "called").exists()  # every table is a single block
-    code, out, _ = project.run("run", "--exclude", "others")
-    assert code == 0, out
+    out = project.succeed("run", "--exclude", "others")
     assert (project.root / "called").read_text() == "model.p.events\n"
     assert "[OK (reclustered at the end of the run)" in out
     assert "lake.submitted.events: reclustered 2 blocks into 5, depth 1.0, 2.0 before" in out
     assert out.index("Done. PASS=1") < out.index("reclustered 2 blocks")
-    code, out, _ = project.run("run")
-    assert code == 0, out
+    out = project.succeed("run")
     text = " ".join(out.split())
     assert "lake.submitted.events: reclustered 2 blocks into 5" in text
     assert "submitted.others was built but not reclustered: recluster_submit: " in text
     assert "ended with code 1: no space left" in text
-    code, out, _ = project.run("--warn-error", "run")
-    assert code == 2
+    out = project.fail("--warn-error", "run", code=2)
     assert "no space left" in out
     results = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
     assert [result["status"] for result in results] == ["success", "success"]
     (project.root / "called").unlink()
-    code, out, _ = project.run("--no-write-json", "run")
-    assert code == 0
+    out = project.succeed("--no-write-json", "run")
     assert "which tells the job what was built; run dbt without --no-write-json" in " ".join(out.split())
     assert not (project.root / "called").exists()
 
@@ -231,8 +211,7 @@ def test_a_command_that_fails_leaves_what_dbt_has_built(server: Server, tmp_path
     models = {"events.sql": EVENTS, "broken.sql": "select * from nothing.at_all"}
     project = Project(tmp_path / "p", profile, models)
     for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 1, out
+        out = project.fail("run", code=1)
     text = " ".join(out.split())
     assert (
         "lake.failing.events was built but not reclustered: recluster_submit: false ended with code 1" in text
@@ -247,9 +226,8 @@ def test_what_is_built_before_a_failure_that_ends_the_run_is_submitted(
     profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="failing_fast")
     broken = "-- depends_on: {{ ref('events') }}\nselect * from nothing.at_all"
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": broken})
-    assert project.run("run", "--select", "events")[0] == 0
-    code, out, _ = project.run("run", "--fail-fast")
-    assert code == 1, out
+    project.succeed("run", "--select", "events")
+    out = project.fail("run", "--fail-fast", code=1)
     assert "recluster_submit: " in out
     assert "reclusters 1 table of this run" in out
     assert "--run-results" in (project.root / "called").read_text()
@@ -264,7 +242,7 @@ def test_ctrl_c_ends_the_command(server: Server, tmp_path: Path) -> None:
     stub = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(120)"
     profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="interrupted")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
-    assert project.run("run")[0] == 0
+    project.succeed("run")
     process = project.start("run")
     pid = project.root / "pid"
     try:
@@ -296,8 +274,7 @@ def test_a_real_job_is_submitted(server: Server, tmp_path: Path) -> None:
     model = EVENTS.replace("block_rows=500", "block_rows=500, recluster_after={'commits': 1}")
     project = Project(tmp_path / "p", profile, {"events.sql": model})
     for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 0, out
+        out = project.succeed("run")
     assert re.search(
         r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 1\.0 of 1, 2\.0 before", out
     ), out
@@ -314,9 +291,8 @@ def test_what_dbt_spark_builds_is_reclustered_by_its_manifest(server: Server, tm
     catalog = thrift_server.catalog("lake", server.url, server.directory / "warehouse")
     with thrift_server.server(tmp_path / "spark", {**catalog, "spark.sql.defaultCatalog": "lake"}) as port:
         project = Project(tmp_path / "p", {**profile, "port": port}, models)
-        assert project.run("run")[0] == 0
-        code, out, _ = project.run("run", "--select", "events")
-        assert code == 0, out
+        project.succeed("run")
+        project.succeed("run", "--select", "events")
     before = checksum(server, "lake.plainly.events")
     command = [sys.executable, str(JOB), "recluster", "--manifest", "target/manifest.json"]
     command += ["--run-results", "target/run_results.json", "--catalog", "lake"]

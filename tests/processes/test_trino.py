@@ -78,22 +78,11 @@ class Shop:
         (directory / "macros" / "generate_schema_name.sql").write_text(
             "{% macro generate_schema_name(name, node) %}{{ name or target.schema }}{% endmacro %}"
         )
-        project = {
-            "name": "shop",
-            "version": "1.0",
-            "profile": "shop",
-            "flags": {"send_anonymous_usage_stats": False},
-        }
+        project = {"name": "shop", "version": "1.0", "profile": "shop"}
+        project |= {"flags": {"send_anonymous_usage_stats": False}}
         (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
-        profile = {
-            "type": "trino",
-            "method": "none",
-            "user": "tests",
-            "host": HOST,
-            "port": port,
-            "threads": 2,
-        }
-        outputs = {"dev": {**profile, "database": "iceberg", "schema": "sales"}}
+        profile = {"type": "trino", "method": "none", "user": "tests", "host": HOST, "port": port}
+        outputs = {"dev": {**profile, "threads": 2, "database": "iceberg", "schema": "sales"}}
         (directory / "profiles.yml").write_text(
             yaml.safe_dump({"shop": {"target": "dev", "outputs": outputs}})
         )
@@ -120,13 +109,8 @@ class Shop:
     def manifest(self) -> tuple[str, ...]:
         """The arguments that name the tables of the last build."""
         target = self.directory / "target"
-        files = (
-            "--manifest",
-            str(target / "manifest.json"),
-            "--run-results",
-            str(target / "run_results.json"),
-        )
-        return (*files, "--map", f"iceberg={CATALOG}")
+        results = ("--run-results", str(target / "run_results.json"), "--map", f"iceberg={CATALOG}")
+        return ("--manifest", str(target / "manifest.json"), *results)
 
 
 def test_tables_of_dbt_trino(

@@ -31,10 +31,7 @@ class ProjectSql:
 
 class Operations(ProjectSql):
     LOADS = 4
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS, "plain.sql": PLAIN}
+    MODELS = {"events.sql": EVENTS, "plain.sql": PLAIN}
 
     @pytest.fixture(scope="class", autouse=True)
     def loaded(self, project: Any) -> None:

@@ -119,6 +119,15 @@ def make_table(
     return table
 
 
+def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
+    """Make a table of loads that cover all keys ``k`` from 0 to 999, in ten files each; ``p`` is 0."""
+    table, properties = f"{schema}.t", "('write.distribution-mode' = 'none')"
+    spark.sql(f"create table {table} (k bigint, p int) using iceberg tblproperties {properties}")
+    for _ in range(loads):
+        spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
+    return table
+
+
 class Meanwhile:
     """A progress callback with which another writer changes a table in the middle of a recluster.
 

@@ -1,4 +1,4 @@
-"""`method: embedded`, each dbt in a process of its own."""
+"""`method: embedded`, and `method: session` with the user's own settings and catalogs; each dbt in its own process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dbt_command import Project
+from dbt_command import EVENTS, Project, hadoop_lake, session_settings
+from jobs import EXTENSIONS
 
 # What URLs and shells would read in another way.
 LAKE = "a lake's ü, 50% #1 & $HOME"
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
+WORDS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k, '%s' as v from range(1000)"""
 FILES = "{{ config(materialized='table', file_format='%s') }} select 1 as id"
 # The word that tells that the warehouse answers, from a process that did not build the table.
@@ -43,7 +44,7 @@ LOOK = """
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    models = {"events.sql": EVENTS % "a", "files.sql": FILES % "iceberg"}
+    models = {"events.sql": WORDS % "a", "files.sql": FILES % "iceberg"}
     made = Project(tmp_path / "a project", {"method": "embedded", "path": LAKE}, models)
     (made.root / "macros").mkdir()
     (made.root / "macros" / "ask.sql").write_text(ASK)
@@ -61,22 +62,14 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     assert (code, err) == (0, ""), out
     assert f"They are in {project.root / LAKE / 'warehouse' / 'analytics.db' / 'files'}." in out
     assert ", reclustered " in out
-    assert project.files() == {
-        "dbt_project.yml",
-        "profiles.yml",
-        "models",
-        "macros",
-        "logs",
-        "target",
-        ".user.yml",
-        LAKE,
-    } - ({".user.yml"} - project.files())
+    of_project = {"dbt_project.yml", "profiles.yml", "models", "macros"}
+    assert project.files() - {".user.yml"} == {*of_project, "logs", "target", LAKE}
     subprocess.run(["git", "init", "-q"], cwd=project.root, check=True)
     shown = subprocess.run(
         ["git", "status", "--short", LAKE], cwd=project.root, capture_output=True, check=True
     )
     assert shown.stdout == b""
-    _, out, _ = project.run("run-operation", "ask")
+    out = project.succeed("run-operation", "ask")
     assert "rows: 2000 1" in out
 
 
@@ -103,7 +96,7 @@ def test_debug_and_settings(project: Project) -> None:
     question = "run_query('set spark.sql.shuffle.partitions').rows[0][1]"
     macro = "{% macro ask() %}{% do log(" + question + ", info=true) %}{% endmacro %}"
     (project.root / "macros" / "ask.sql").write_text(macro)
-    _, out, _ = project.run("run-operation", "ask")
+    out = project.succeed("run-operation", "ask")
     assert out.splitlines()[-1].endswith(" 7")
 
 
@@ -120,16 +113,14 @@ def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(proj
     lake = project.root / LAKE
     before = contents(lake / "warehouse")
     assert before
-    code, out, _ = project.run("run", "--target-path", "target2", "--log-path", "logs2")
-    assert code != 0
+    out = project.fail("run", "--target-path", "target2", "--log-path", "logs2")
     assert f"process {first.pid} works in the lake {lake}" in out
     assert "Nothing was changed" in out
     assert contents(lake / "warehouse") == before
 
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    code, out, _ = project.run("run", "--select", "events")
-    assert code == 0, out
+    project.succeed("run", "--select", "events")
 
 
 # A Spark that does not start leaves a JVM, which has the lock of the lake.
@@ -158,12 +149,7 @@ def start_slow_model(project: Project) -> subprocess.Popen[str]:
     slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
     (project.root / "models" / "slow.sql").write_text(f"-- depends_on: {{{{ ref('events') }}}}\n{slow}")
     process = project.start("run")
-    log = project.root / "logs" / "dbt.log"
-    deadline = time.monotonic() + 120
-    while not (log.exists() and "START sql table model analytics.slow" in log.read_text()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    project.wait_for_log("START sql table model analytics.slow", process, 120)
     time.sleep(3)  # dbt says so before it sends the statement
     return process
 
@@ -184,8 +170,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
     process = start_slow_model(project)
     interrupt(process)
-    code, out, _ = project.run("run", "--select", "events")
-    assert code == 0, out
+    project.succeed("run", "--select", "events")
 
 
 def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(project: Project) -> None:
@@ -194,36 +179,129 @@ def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(project: Pro
         "{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=25000) }}"
         "select id, xxhash64(id, '{{ invocation_id }}') as k, sha2(string(id), 512) as v from range(500000)"
     )
-    code, out, _ = project.run("run", "--select", "big")
-    assert code == 0, out
-    log = project.root / "logs" / "dbt.log"
-    log.unlink()
+    project.succeed("run", "--select", "big")
+    (project.root / "logs" / "dbt.log").unlink()
     process = project.start("run", "--select", "big")
-    deadline = time.monotonic() + 240
-    while not (log.exists() and "big: round 1 merges" in log.read_text()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    project.wait_for_log("big: round 1 merges", process, 240)
     time.sleep(2)
     interrupt(process)
     (project.root / "macros" / "look.sql").write_text(LOOK)
-    code, out, _ = project.run("run-operation", "look_recluster_look")
-    assert code == 0, out
+    out = project.succeed("run-operation", "look_recluster_look")
     assert re.findall("found: (.*)", out) == ["1000000 1000000 0", "1000000 1000000 1"]
 
 
-def test_a_path_that_is_a_file(project: Project) -> None:
-    target = {"type": "recluster", "method": "embedded", "path": "dbt_project.yml", "schema": "analytics"}
-    project.write("profiles.yml", {"p": {"target": "dev", "outputs": {"dev": target}}})
-    code, out, _ = project.run("run")
-    assert code != 0
-    assert "is a file; the embedded method needs" in out
-
-
-def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    profile = {"method": "embedded", "path": str(tmp_path / "file" / "lake")}
-    code, out, _ = Project(tmp_path / "p", profile, {"events.sql": EVENTS % "a"}).run("run")
-    assert code != 0
-    assert "cannot be used as a lake: Not a directory" in out
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("dbt_project.yml", "is a file; the embedded method needs"),
+        ("dbt_project.yml/lake", "cannot be used as a lake: Not a directory"),
+    ],
+)
+def test_a_path_that_is_no_directory(path: str, message: str, tmp_path: Path) -> None:
+    out = Project(tmp_path / "p", {"method": "embedded", "path": path}, {"events.sql": WORDS % "a"}).fail(
+        "run"
+    )
+    assert message in out
     assert "[Errno" not in out
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("is_named", [True, False], ids=["by the profile", "as the default"])
+def test_a_catalog_of_iceberg_tables_only(is_named: bool, tmp_path: Path) -> None:
+    """A catalog of the user's own: here Iceberg's Hadoop catalog, which has no views."""
+    (tmp_path / "lake").mkdir()
+    default = {} if is_named else {"spark.sql.defaultCatalog": "lake"}
+    spark = session_settings(tmp_path, **hadoop_lake(tmp_path / "lake"), **default)
+    if is_named:
+        spark["spark.jars"] = spark.pop("spark.driver.extraClassPath")
+    profile = {
+        "method": "session",
+        "server_side_parameters": spark,
+        **({"catalog": "lake"} if is_named else {}),
+    }
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    if is_named:
+        project.succeed("debug")
+    project.succeed("run")
+    (project.root / "models" / "seen.sql").write_text("{{ config(materialized='view') }} select 1 as id")
+    out = project.fail("run", code=1)
+    assert ", reclustered " in out
+    assert "PASS=1 WARN=0 ERROR=1" in out
+    text = " ".join(out.split())
+    assert (
+        "view is not supported by catalog: lake. Let the model be a table or ephemeral, or use a catalog"
+        in text
+    )
+    out = project.succeed("run-operation", "recluster", "--args", "{table: events, final: true}")
+    assert f"1 of 1 {'lake.' if is_named else ''}analytics.events: " in out
+
+
+NO_ANSWER = {
+    "spark.sql.defaultCatalog": "lake",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "rest",
+    "spark.sql.catalog.lake.uri": "http://127.0.0.1:9/",
+}
+METASTORE = {
+    "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+    "spark.sql.catalog.spark_catalog.type": "hive",
+}
+NOTHING = dict.fromkeys(("spark.driver.extraClassPath", "spark.sql.extensions"), "")
+
+
+@pytest.mark.parametrize(
+    ("more", "messages"),
+    [
+        (
+            NOTHING,
+            [
+                "Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime for Spark 3.5 on spark.jars",
+                f"Start the session with spark.sql.extensions={EXTENSIONS}",
+                "the default catalog spark_catalog is Spark's built-in one, which holds no Iceberg tables",
+            ],
+        ),
+        (METASTORE, ["has a Hive metastore of its own in this session, which cannot lock tables"]),
+        (NO_ANSWER, ["lake does not answer"]),
+    ],
+    ids=["nothing", "a metastore of its own", "a catalog that does not answer"],
+)
+def test_debug_says_what_is_wrong(more: dict[str, str], messages: list[str], tmp_path: Path) -> None:
+    spark = {name: value for name, value in session_settings(tmp_path, **more).items() if value != ""}
+    profile = {"method": "session", "server_side_parameters": spark}
+    out = Project(tmp_path / "p", profile, {"events.sql": EVENTS}).fail("debug")
+    assert [message for message in messages if message not in out] == []
+
+
+def test_another_format_in_the_session_catalog(tmp_path: Path) -> None:
+    """A second run replaces the table. Iceberg's files lie where only the user may move them, which is said before."""
+    catalog = {
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        "spark.sql.catalog.spark_catalog.cache-enabled": False,
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": False,
+        "spark.hadoop.datanucleus.schema.autoCreateAll": True,
+        "spark.hadoop.hive.metastore.schema.verification": False,
+    }
+    profile = {"method": "session", "server_side_parameters": session_settings(tmp_path, **catalog)}
+    model = "{{{{ config(materialized='table', file_format='{}') }}}} select 1 as id"
+    models = {"files.sql": model.format("parquet"), "blocks.sql": model.format("iceberg")}
+    project = Project(tmp_path / "p", profile, models)
+    for _ in range(2):
+        project.succeed("run")
+    (project.root / "models" / "blocks.sql").write_text(model.format("orc"))
+    out = project.fail("run", "--select", "blocks", code=1)
+    assert (
+        "analytics.blocks cannot be replaced by a table of orc: the files of the present one stay in" in out
+    )
+    (project.root / "models" / "blocks.sql").write_text("select * from analytics.blocks")
+    project.succeed("show", "--select", "blocks")
+
+
+def test_spark_connect_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    profile = {"method": "session", "server_side_parameters": session_settings(tmp_path)}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    out = project.fail("run", SPARK_REMOTE="sc://127.0.0.1:9")
+    assert (
+        "SPARK_REMOTE is set to sc://127.0.0.1:9, so pyspark connects to that Spark by Spark Connect" in out
+    )
+    assert "Unset it, or add `recluster_submit` to the profile" in " ".join(out.split())

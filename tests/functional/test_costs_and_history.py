@@ -1,4 +1,4 @@
-"""clustering_history: what happened to a table, read from its own snapshots."""
+"""What happened to a table, and what keeping it clustered costs: what is expected against what is then read."""
 
 from __future__ import annotations
 
@@ -6,24 +6,69 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from operations import Operations, load_once, operate, operate_json
+from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.maintenance import ClusteredTable, clustering_history, recluster
+from dbt_recluster.maintenance import ClusteredTable, clustering_history, estimate_clustering_cost, recluster
 
-AUTOMATIC = """
-{{ config(materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=2) }}
-select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k
-from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
-"""
+
+class TestCost(Operations):
+    LOADS = 6
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        by_part = EVENTS.replace("select id", "select id % 2 as p, id").replace(
+            "cluster_by='k'", "cluster_by='k', partition_by='p'"
+        )
+        return {"events.sql": EVENTS, "parts.sql": by_part, "plain.sql": PLAIN}
+
+    def test_before_the_first_clustering(self, project: Any, table: str, spark: Any, sql: Any) -> None:
+        size = sql("select sum(file_size_in_bytes) from {schema}.events.files")[0][0]
+        found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
+        assert (found.depth, found.expected_depth, found.first_bytes) == (6, 1, size)
+        assert (found.loads, found.days) == (6, 1)
+        assert found.loaded_bytes_per_day == size
+        low, high = found.bytes_per_day
+        assert 0 < low <= high
+        assert (found.first_seconds, found.actual_bytes_per_day) == (None, 0)
+        # loads that arrive in the order of a key need no reclustering by it
+        by_id = estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500)
+        assert (by_id.first_bytes, by_id.loads, by_id.bytes_per_day) == (0, 6, (0, 0))
+
+    def test_partitions_never_meet(self, project: Any, spark: Any) -> None:
+        found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
+        assert (found.depth, found.expected_depth, found.loads) == (6, 1, 6)
+
+    def test_for_people_and_programs(self, project: Any, table: str) -> None:
+        log = operate("estimate_clustering_cost", "{table: events}")
+        assert f"{table} by k\n  first clustering " in log
+        assert "6 loads in 1 day," in log
+        assert "duration          unknown" in log
+        assert "in fact           0 bytes a day in that time, by the table's history" in log
+        found = operate_json("estimate_clustering_cost", "{table: events, cluster_by: v, format: json}")
+        assert (found["table"], found["cluster_key"]) == (table, "v")
+
+    def test_afterwards(self, project: Any, table: str, spark: Any) -> None:
+        expected = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
+        report = recluster(spark, table, depth=1, block_rows=500, final=True)
+        assert report.bytes_in == expected.first_bytes
+        found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
+        assert found.first_bytes == 0
+        assert found.actual_bytes_per_day == report.bytes_in
+        assert found.seconds_per_day is not None
+        later = datetime.now(timezone.utc) + timedelta(days=8)
+        assert estimate_clustering_cost(spark, table, now=later).loads == 0
+        log = operate("estimate_clustering_cost", "{table: events}")
+        assert "first clustering  nothing to do, average depth is 1.0" in log
+        assert "in fact " in log
+
+
+AUTOMATIC = EVENTS.replace("automatic_clustering=false", "recluster_depth=2")
 
 
 class TestHistory(Operations):
     LOADS = 3
-
-    @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"events.sql": AUTOMATIC}
+    MODELS = {"events.sql": AUTOMATIC}
 
     def test_loads_and_rounds(self, project: Any, table: str, spark: Any) -> None:
         kinds = [entry.kind for entry in clustering_history(spark, table)]
@@ -81,15 +126,3 @@ class TestHistory(Operations):
     def test_a_table_never_written(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.empty (k int) using iceberg")
         assert clustering_history(spark, f"{project.test_schema}.empty") == []
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ("{table: nope}", "nope is no model"),
-            ("{table: no.table}", "no.table cannot be loaded"),
-            ("{table: events, since: lately}", "since must be a date such as 2026-01-31"),
-            ("{table: events, format: [1]}", "format must be text or json"),
-        ],
-    )
-    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
-        assert message in operate("clustering_history", arguments, passes=False)

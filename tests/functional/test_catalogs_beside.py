@@ -1,16 +1,19 @@
-"""Models, seeds, snapshots and sources in a catalog beside the session's: names of three parts."""
+"""Models in a catalog beside the session's, named by database, by config or by an integration of `catalogs.yml`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from dbt.adapters.events.types import SQLQuery
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from dbt_common.events.event_catcher import EventCatcher
 from operations import operate, operate_json
+from tables import add_catalog
 
 from dbt_recluster.clustering.table import ClusteredTable
 
@@ -42,35 +45,24 @@ class TestCatalogBeside:
     @pytest.fixture(scope="class")
     def catalog(self, spark: Any, tmp_path_factory: Any) -> str:
         """A catalog of Iceberg's with views, in this process."""
-        settings = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
-            ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
-            ".warehouse": tmp_path_factory.mktemp("beside").as_uri(),
+        classes = {
+            "catalog_impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
+            "io_impl": "org.apache.iceberg.hadoop.HadoopFileIO",
         }
-        for name, value in settings.items():
-            spark.conf.set(f"spark.sql.catalog.{CATALOG}{name}", value)
+        add_catalog(spark, CATALOG, warehouse=tmp_path_factory.mktemp("beside").as_uri(), **classes)
         return CATALOG
 
     @pytest.fixture(scope="class")
     def models(self, catalog: str) -> dict[str, str]:
         return MODELS
 
-    @pytest.fixture(scope="class")
-    def seeds(self) -> dict[str, str]:
-        return {"colours.csv": "id,name\n1,red\n2,blue\n"}
-
-    @pytest.fixture(scope="class")
-    def snapshots(self) -> dict[str, str]:
-        return {"kept.sql": SNAPSHOT}
-
-    @pytest.fixture(scope="class")
-    def project_config_update(self) -> dict[str, Any]:
-        return {
-            "seeds": {"+database": CATALOG},
-            "snapshots": {"+database": CATALOG},
-            "models": {"+grants": {"select": ["somebody"]}, "test": {"here": {"+grants": {"select": []}}}},
-        }
+    SEEDS = {"colours.csv": "id,name\n1,red\n2,blue\n"}
+    SNAPSHOTS = {"kept.sql": SNAPSHOT}
+    PROJECT_CONFIG_UPDATE = {
+        "seeds": {"+database": CATALOG},
+        "snapshots": {"+database": CATALOG},
+        "models": {"+grants": {"select": ["somebody"]}, "test": {"here": {"+grants": {"select": []}}}},
+    }
 
     @pytest.fixture(scope="class", autouse=True)
     def cleaned(self, project: Any) -> Any:
@@ -142,3 +134,86 @@ class TestCatalogBeside:
         assert everything > 4
         catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
         assert list(catalog["nodes"]) == ["model.test.events"]
+
+
+REST = {
+    "name": "integrated",
+    "catalog_type": "ICEBERG_REST",
+    "table_format": "iceberg",
+    "external_volume": "v",
+}
+HIVE = {"name": "h", "catalog_type": "hive_metastore", "adapter_properties": {"catalog": "integrated"}}
+ENTRIES = {
+    "rest": [{"name": "elsewhere", "catalog_type": "built_in"}, REST],
+    "hive": [HIVE],
+    "horizon": [{"name": "h", "catalog_type": "BUILT_IN", "table_format": "iceberg"}],
+    "delta": [{"name": "d", "catalog_type": "hive_metastore", "table_format": "delta"}],
+}
+
+
+def write_catalogs(root: str, entries: dict[str, list[dict[str, Any]]]) -> None:
+    catalogs = [
+        {
+            "name": name,
+            "active_write_integration": integrations[-1]["name"],
+            "write_integrations": integrations,
+        }
+        for name, integrations in entries.items()
+    ]
+    (Path(root) / "catalogs.yml").write_text(yaml.safe_dump({"catalogs": catalogs}))
+
+
+class TestCatalogIntegrations:
+    MODELS = {
+        "events.sql": "{{ config(materialized='table', catalog_name='rest', cluster_by='id') }} select 1 as id",
+        "latest.sql": "{{ config(materialized='table', catalog_name='hive') }} select * from {{ ref('events') }}",
+        "here.sql": "{{ config(materialized='table') }} select * from {{ ref('latest') }}",
+        "snow.sql": "{{ config(materialized='table', catalog_name='horizon') }} select 1 as id",
+        "delta.sql": "{{ config(materialized='table', catalog_name='delta') }} select 1 as id",
+        "misspelt.sql": "{{ config(materialized='view', catalog_name='resd') }} select 1 as id",
+        "own.sql": "{{ config(materialized='table', catalog='integrated') }} select 1 as id",
+    }
+
+    @pytest.fixture(scope="class", autouse=True)
+    def catalogs(self, project: Any, spark: Any, tmp_path_factory: Any) -> Iterator[None]:
+        write_catalogs(project.project_root, ENTRIES)
+        add_catalog(
+            spark, "integrated", type="hadoop", warehouse=tmp_path_factory.mktemp("integrated").as_uri()
+        )
+        yield
+        for row in spark.sql(f"show tables in integrated.{project.test_schema}").collect():
+            spark.sql(f"drop table integrated.{project.test_schema}.{row[1]}")
+        spark.sql(f"drop schema integrated.{project.test_schema}")
+
+    @pytest.mark.thorough
+    def test_integrations_that_name_a_catalog_of_spark(self, project: Any, spark: Any) -> None:
+        run_dbt(["run", "--select", "events", "latest", "here", "own"])
+        there = {row[1] for row in spark.sql(f"show tables in integrated.{project.test_schema}").collect()}
+        assert there == {"events", "latest", "own"}
+        assert spark.table(f"{project.test_schema}.here").count() == 1
+
+    def test_others_are_refused_for_the_models_that_name_them(self, project: Any, spark: Any) -> None:
+        results, log = run_dbt_and_capture(["run", "--exclude", "own"], expect_pass=False)
+        status = {result.node.name: str(result.status) for result in results}
+        assert {name for name, value in status.items() if value == "error"} == {"snow", "delta", "misspelt"}
+        told = " ".join(log.split())
+        assert (
+            "snow: catalog_name horizon is an integration of type BUILT_IN; only iceberg_rest and hive_metastore"
+            in told
+        )
+        assert "delta: catalog_name delta is an integration for tables of delta" in told
+        assert "resd is not among the catalogs of catalogs.yml (delta, hive, horizon, rest)" in told
+        assert "Set the model's config `catalog` to a Spark catalog" in told
+        tables = spark.sql(f"show tables in {project.test_schema}").collect()
+        assert {row[1] for row in tables} & {"snow", "delta", "misspelt"} == set()
+
+    def test_a_model_that_was_parsed_before_the_file_changed(self, project: Any) -> None:
+        run_dbt(["parse"])
+        moved = {**REST, "adapter_properties": {"catalog": "spark_catalog"}}
+        write_catalogs(project.project_root, {**ENTRIES, "rest": [moved]})
+        try:
+            _, log = run_dbt_and_capture(["run", "--select", "events"], expect_pass=False)
+            assert "run once with --no-partial-parse" in " ".join(log.split())
+            run_dbt(["--no-partial-parse", "run", "--select", "events"])
+        finally:
+            write_catalogs(project.project_root, ENTRIES)

@@ -1,0 +1,241 @@
+"""clustering_information, clustering_depth and clustering_ratio, as users call them, in dbt docs, and as a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt.cli.main import dbtRunner
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from operations import EVENTS, PLAIN, Operations, operate, operate_json
+
+from dbt_recluster.maintenance import clustering_depth, clustering_information, clustering_ratio, recluster
+from dbt_recluster.operations.runner import OPERATIONS
+
+
+class TestInformation(Operations):
+    MODELS = {
+        "events.sql": EVENTS,
+        "plain.sql": PLAIN,
+        "a_view.sql": "{{ config(materialized='view') }} select 1 as id",
+    }
+
+    def test_for_people(self, project: Any, table: str) -> None:
+        log = operate("clustering_information", "{table: events}")
+        assert f"{table} by k\n" in log
+        lines = log.partition(f"{table} by k\n")[2].splitlines()
+        assert lines[0].split() == ["depth", "4", "of", "4,", "well", "clustered"]
+        assert not any("depth" in line for line in lines[1:] if "depth  blocks" not in line)
+        assert "  depth  blocks\n      4       4  " in log
+
+    def test_for_programs(self, project: Any, table: str, spark: Any) -> None:
+        found = operate_json("clustering_information", "{table: events, format: json}")
+        assert found == clustering_information(spark, table, block_rows=500)
+        assert found["cluster_key"] == "k"
+        assert (found["average_depth"], found["threshold"], found["verdict"]) == (4, 4, "well clustered")
+        assert found["block_depth_histogram"] == {"00004": 4}
+        assert found["snapshot_at"].endswith("+00:00")
+        listed = operate_json("clustering_information", f"{{table: [events, {table}], format: json}}")
+        assert listed == [found, found]
+
+    def test_another_key_and_a_predicate(self, project: Any, table: str, spark: Any) -> None:
+        found = operate_json(
+            "clustering_information",
+            "{table: events, cluster_by: [id, k], where: 'id < 1500', format: json}",
+        )
+        assert (found["cluster_key"], found["total_block_count"], found["average_depth"]) == ("id, k", 2, 1)
+        assert clustering_depth(spark, table, "id") == 1
+        assert clustering_ratio(spark, table, "id") == 100
+
+    def test_single_numbers(self, project: Any, table: str) -> None:
+        assert f"{table} by k: 4\n" in operate("clustering_depth", "{table: events}")
+        assert f"{table} by k: 39.794\n" in operate("clustering_ratio", "{table: events}")
+        assert operate_json("clustering_depth", "{table: events, format: json}") == {
+            "table": table,
+            "cluster_key": "k",
+            "suspended": None,
+            "suspension": None,
+            "average_depth": 4.0,
+        }
+
+    def test_every_clustered_model(self, project: Any, table: str) -> None:
+        assert [each["table"] for each in operate_json("clustering_depth", "{format: json}")] == [table]
+
+    def test_a_table_without_blocks(self, project: Any, sql: Any, spark: Any) -> None:
+        sql("create table {schema}.empty (k int) using iceberg")
+        name = f"{project.test_schema}.empty"
+        assert "never written" in operate("clustering_information", f"{{table: {name}, cluster_by: k}}")
+        assert clustering_information(spark, name, "k")["snapshot_id"] is None
+        log = operate("clustering_depth", f"{{table: {name}, cluster_by: k, where: nope = 1}}", passes=False)
+        assert "'nope = 1' cannot choose blocks" in log
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{table: nope}", "nope is no model, seed or snapshot of this project"),
+            (
+                "{table: plain}",
+                "plain has no cluster key: neither the property recluster.cluster_by nor a sort order",
+            ),
+            ("{table: events, cluster_by: nope}", "nope: there is no column 'nope'; the columns are id, k"),
+            ("{table: events, cluster_by: {a: 1}}", "cluster_by must be a string or a list of strings"),
+            ("{table: events, where: 7}", "where must be a SQL predicate"),
+            ("{table: events, where: 'nope > 1'}", "'nope > 1' cannot choose blocks"),
+            ("{table: events, format: xml}", "format must be text or json, not 'xml'"),
+            (
+                "{tables: events}",
+                "has no argument 'tables'; did you mean table?",
+            ),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        assert message in operate("clustering_information", arguments, passes=False)
+
+    @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"import_reads"}))
+    def test_every_operation_names_a_table_that_it_cannot_load(self, project: Any, name: str) -> None:
+        assert "no.table cannot be loaded" in operate(name, "{table: no.table}", passes=False)
+
+    def test_names_that_are_nearly_right(self, project: Any) -> None:
+        for wrong, right in {
+            "clustering_dept": "clustering_depth",
+            "reclster": "recluster",
+            "frobnicate": "",
+        }.items():
+            said: list[str] = []
+            dbtRunner(callbacks=[lambda event, said=said: said.append(event.info.msg)]).invoke(
+                ["run-operation", wrong]
+            )
+            assert (f"did you mean {right}?" in "\n".join(said)) == bool(right)
+        log = operate("clustering_depth", "{table: a_view}", passes=False)
+        assert "a_view is a view, which has no blocks of its own" in log
+
+    def test_the_lake_is_no_part_of_a_repository(self, lake: Path, tmp_path: Path) -> None:
+        subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+        status = [
+            "git",
+            "--work-tree",
+            str(lake.parent),
+            "status",
+            "--porcelain",
+            "--ignored",
+            "--",
+            f":/{lake.name}",
+        ]
+        done = subprocess.run(status, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("!! ")
+        assert len(done.stdout.splitlines()) == 1
+
+    def test_the_others_have_their_turn(self, project: Any, table: str) -> None:
+        log = operate("clustering_depth", "{table: [no.table, events]}", passes=False)
+        assert f"{table} by k: 4\n" in log
+        assert "no.table cannot be loaded" in log
+
+
+class TestCatalog(Operations):
+    LOADS = 2
+    MODELS = {
+        "events.sql": EVENTS,
+        "other.sql": EVENTS.replace("'k'", "['id', 'k']"),
+        "curved.sql": EVENTS.replace("'k'", "'hilbert(id, k)'"),
+        "plain.sql": PLAIN,
+    }
+
+    @pytest.mark.thorough
+    def test_statistics(self, project: Any, table: str, spark: Any) -> None:
+        recluster(spark, table, depth=1, block_rows=500)
+        run_dbt(["docs", "generate"])
+        catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
+        stats = {
+            name.rpartition(".")[2]: {key: stat["value"] for key, stat in node["stats"].items()}
+            for name, node in catalog["nodes"].items()
+        }
+        assert stats["events"]["cluster_key"] == "k"
+        assert stats["events"]["block_count"] == clustering_information(spark, table)["total_block_count"]
+        assert stats["events"]["last_recluster"].endswith(" UTC")
+        assert (stats["other"]["cluster_key"], stats["other"]["average_depth"]) == ("id, k", 1)
+        assert (stats["other"]["clustering_ratio"], stats["other"]["last_recluster"]) == (100, "never")
+        assert "block_count" not in stats["plain"]
+        curve = clustering_information(spark, f"{project.test_schema}.curved")["curve"]
+        opened = [*curve["point_blocks"].values(), curve["box_blocks"]]
+        assert [stats["curved"][f"opened_{number}"] for number in range(3)] == opened
+        assert "opened_0" not in stats["events"]
+        assert set(catalog["nodes"]["model.test.events"]["columns"]) == {"id", "k", "ts", "v"}
+
+
+PROPERTIES = """
+models:
+  - name: events
+    data_tests:
+      - well_clustered: {name: model_passes, arguments: {max_average_depth: 4, max_p95_depth: 4, min_ratio: 39}}
+      - well_clustered: {name: model_fails, arguments: {max_average_depth: 3.5, max_p95_depth: 3, min_ratio: 40}}
+      - well_clustered: {name: other_key, arguments: {max_average_depth: 1, cluster_by: id, predicate: id < 2000}}
+      - well_clustered: {name: warns, arguments: {max_average_depth: 1}, config: {severity: warn}}
+sources:
+  - name: lake
+    schema: "{{ target.schema }}"
+    tables:
+      - name: loaded
+        data_tests:
+          - well_clustered: {name: source_passes, arguments: {max_average_depth: 2, cluster_by: [k]}}
+          - well_clustered: {name: source_fails, arguments: {max_average_depth: 1, cluster_by: [k]}}
+          - well_clustered: {name: few_blocks, arguments: {max_fragmentation: 2, cluster_by: [k]}}
+          - well_clustered: {name: many_blocks, arguments: {max_fragmentation: 1.9, cluster_by: [k]}}
+"""
+WRONG = """
+models:
+  - name: events
+    data_tests:
+      - well_clustered: {name: no_limit}
+      - well_clustered: {name: wrong_limit, arguments: {max_average_depth: 0}}
+      - well_clustered: {name: wrong_ratio, arguments: {min_ratio: 101}}
+      - well_clustered: {name: wrong_key, arguments: {min_ratio: 1, cluster_by: nope}}
+      - well_clustered: {name: wrong_predicate, arguments: {min_ratio: 1, predicate: nope = 1}}
+      - well_clustered: {name: wrong_name, arguments: {max_averge_depth: 3}}
+      - well_clustered: {name: where, arguments: {min_ratio: 1}, config: {where: id < 3}}
+"""
+
+
+class TestWellClustered(Operations):
+    MODELS = {"events.sql": EVENTS, "properties.yml": PROPERTIES}
+
+    @pytest.fixture(scope="class", autouse=True)
+    def source(self, project: Any, loaded: None) -> None:
+        project.run_sql(f"create table {project.test_schema}.loaded (k int) using iceberg")
+        for _ in range(2):
+            project.run_sql(
+                f"insert into {project.test_schema}.loaded select /*+ coalesce(1) */ * from values (1), (9)"
+            )
+
+    def test_limits(self, project: Any) -> None:
+        results, log = run_dbt_and_capture(["test"], expect_pass=False)
+        assert f"{project.test_schema}.events by k: max_average_depth is 3.5, and it has 4\n" in log
+        assert f"{project.test_schema}.loaded by k: max_average_depth is 1, and it has 2\n" in log
+        found = {result.node.name: (str(result.status), result.failures) for result in results}
+        assert found == {
+            "model_passes": ("pass", 0),
+            "model_fails": ("fail", 3),
+            "other_key": ("pass", 0),
+            "few_blocks": ("pass", 0),
+            "many_blocks": ("fail", 1),
+            "warns": ("warn", 1),
+            "source_passes": ("pass", 0),
+            "source_fails": ("fail", 1),
+        }
+
+    def test_wrong_arguments(self, project: Any) -> None:
+        write_file(WRONG, project.project_root, "models", "properties.yml")
+        results, _ = run_dbt_and_capture(["test"], expect_pass=False)
+        messages = {result.node.name: result.message for result in results}
+        for name, text in {
+            "no_limit": "well_clustered needs a limit: max_average_depth, max_p95_depth, max_fragmentation, min_ratio",
+            "wrong_limit": "max_average_depth must be a number of at least 1, not 0",
+            "wrong_ratio": "min_ratio must be a number from 0 to 100, not 101",
+            "wrong_key": "there is no column 'nope'",
+            "wrong_predicate": "'nope = 1' cannot choose blocks",
+            "wrong_name": "well_clustered has no argument 'max_averge_depth'; did you mean max_average_depth?",
+            "where": "use `predicate` instead",
+        }.items():
+            assert text in messages[name], messages[name]

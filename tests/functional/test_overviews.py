@@ -1,0 +1,204 @@
+"""clustering_overview: verdicts, totals, money and the gate; and the metrics file, which has its figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, run_dbt_and_capture
+from operations import EVENTS, PLAIN, Operations, operate, operate_json
+
+from dbt_recluster.maintenance import suspend_recluster
+
+WELL = EVENTS.replace("cluster_by='k'", "cluster_by='id'")
+LINES = {"deep": "deep", "well": "well clustered", "paused": "suspended", "broken": "failing"}
+
+
+class TestOverview(Operations):
+    LOADS = 6
+    MODELS = {
+        "deep.sql": EVENTS,
+        "well.sql": WELL,
+        "paused.sql": EVENTS,
+        "broken.sql": EVENTS,
+        "plain.sql": PLAIN,
+    }
+
+    @pytest.fixture(scope="class", autouse=True)
+    def states(self, project: Any, loaded: None, spark: Any) -> None:
+        suspend_recluster(spark, f"{project.test_schema}.paused")
+        project.run_sql(f"alter table {project.test_schema}.broken rename column k to other")
+
+    @pytest.fixture
+    def names(self, project: Any) -> dict[str, str]:
+        return {verdict: f"{project.test_schema}.{name}" for name, verdict in LINES.items()}
+
+    def test_the_worst_first(self, project: Any, names: dict[str, str]) -> None:
+        log = operate("clustering_overview", passes=False)
+        lines = [line.split() for line in log.splitlines() if line.strip().startswith(project.test_schema)]
+        found = {words[0]: " ".join(words[1:]) for words in lines if not words[0].endswith(":")}
+        assert list(found) == [names[v] for v in ("failing", "deep", "suspended", "well clustered")]
+        assert found[names["deep"]].startswith("deep 6.0 4 ")
+        assert found[names["well clustered"]].startswith("well clustered 1.0 4 ")
+        assert "4 tables: 1 failing, 1 deep, 1 suspended, 1 well clustered" in log
+        assert f"{names['suspended']}: suspended since " in log
+        assert f"{names['failing']}: cluster_by item k: " in log
+        assert "total" in log
+        # what cannot be read may be anything, so it fails after all others are shown
+        assert log.index("total") < log.rindex("there is no column 'k'")
+
+    def test_for_programs(self, names: dict[str, str], sql: Any) -> None:
+        tables = ", ".join(names[v] for v in ("deep", "well clustered", "suspended"))
+        found = operate_json("clustering_overview", f"{{table: [{tables}, plain], format: json}}")
+        by_verdict = {table["verdict"]: table for table in found["tables"]}
+        assert list(by_verdict) == ["deep", "suspended", "unclustered", "well clustered"]
+        deep, size = by_verdict["deep"], sql("select sum(file_size_in_bytes) from {schema}.deep.files")[0][0]
+        assert (deep["average_depth"], deep["threshold"], deep["cluster_key"]) == (6, 4, "k")
+        assert (deep["loaded_bytes_day"], deep["loaded_bytes_week"], deep["bytes"]) == (size, size, size)
+        assert (deep["last_recluster"], deep["conflicts"], deep["rewritten_bytes_week"]) == (None, 0, 0)
+        assert deep["recluster_bytes"] == size
+        assert deep["gain_per_gigabyte"] > 0
+        assert by_verdict["well clustered"]["recluster_bytes"] == 0
+        assert found["totals"]["tables"] == 4
+        assert found["totals"]["bytes"] == sum(table["bytes"] for table in found["tables"])
+
+    def test_the_gate(self, names: dict[str, str]) -> None:
+        tables = ", ".join(names[v] for v in ("deep", "well clustered", "suspended"))
+        log = operate("clustering_overview", f"{{table: [{tables}], fail_on: 'deep,failing'}}", passes=False)
+        assert f"{names['deep']} is deep" in log
+        assert "failing" not in log
+        operate("clustering_overview", f"{{table: [{tables}], fail_on: [failing]}}")
+        log = operate("clustering_overview", "{fail_on: 'deep, shallow'}", passes=False)
+        assert "fail_on must be verdicts, separated by commas, of failing, deep, " in log
+        assert names["deep"] not in log
+
+    def test_metrics(self, names: dict[str, str], tmp_path: Path) -> None:
+        """The file of Prometheus' has what the overview shows, also where the gate fails."""
+        file = tmp_path / "recluster.prom"
+        choice = f"table: [{names['deep']}, {names['suspended']}], metrics: {file}"
+        operate("clustering_overview", f"{{{choice}, fail_on: deep}}", passes=False)
+        lines = file.read_text().splitlines()
+        assert f'dbt_recluster_table_depth{{table="{names["deep"]}"}} 6.0' in lines
+        assert f'dbt_recluster_table_verdict{{table="{names["suspended"]}",verdict="suspended"}} 1.0' in lines
+        log = operate("clustering_overview", "{table: deep, metrics: /proc/recluster.prom}", passes=False)
+        assert log.index("1 table: 1 deep") < log.index("metrics: /proc/recluster.prom cannot be written: ")
+        log = operate("clustering_overview", f"{{metrics: {tmp_path}}}", passes=False)
+        assert "must be a file in a directory that exists" in log
+        assert names["deep"] not in log
+
+
+READ = EVENTS.replace(
+    "cluster_by='k'",
+    "cluster_by='k', recluster_reads=[{'where': 'k = 500', 'weight': 1000}], tags=['sales', 'hourly'], group='finance'",
+)
+OTHER = EVENTS.replace("cluster_by='k'", "cluster_by='k', tags=['sales'], meta={'owner': 'Bob'}")
+GROUPS = "groups: [{name: finance, owner: {name: Ann, email: ann@example.com}}]"
+WORSE = ["--vars", "{recluster_prices: {currency: EUR, compute_hours: 3}}"]
+
+
+class TestMoney(Operations):
+    MODELS = {"read.sql": READ, "other.sql": OTHER, "groups.yml": GROUPS}
+
+    PRICES = {"currency": "EUR", "compute_hour": 3600, "terabyte_scanned": 2**20}
+    PROJECT_CONFIG_UPDATE = {"vars": {"recluster_prices": PRICES}}
+
+    @pytest.fixture(scope="class", autouse=True)
+    def reclustered(self, loaded: None) -> None:
+        operate("recluster", "{table: read, depth: 1}")
+
+    def test_the_overview_by_tag(self) -> None:
+        found = operate_json("clustering_overview", "{by: tag, format: json}")
+        by_name = {row["table"].split(".")[-1]: row for row in found["tables"]}
+        read, other = by_name["read"], by_name["other"]
+        assert read["spent_week"] == read["recluster_seconds"] > 0  # at a unit of money for each second
+        assert read["saved_week"] > 0
+        assert (other["spent_week"], other["saved_week"]) == (0, None)  # no reads of it are known
+        assert read["labels"] == {"tag": ["sales", "hourly"], "group": ["finance"], "owner": ["Ann"]}
+        assert other["labels"] == {"tag": ["sales"], "group": [], "owner": ["Bob"]}
+        totals = found["totals"]
+        assert {tag: part["tables"] for tag, part in totals["by"].items()} == {"hourly": 1, "sales": 2}
+        assert totals["by"]["hourly"]["spent_week"] == totals["spent_week"] == read["spent_week"]
+        assert totals["saved_week"] == read["saved_week"]
+        assert totals["assumption"].startswith("spent: EUR 3,600 an hour")
+        text = operate("clustering_overview", "{by: owner}")
+        assert "spent 7 d" in text
+        assert f"EUR {read['spent_week']:,.2f}" in text
+        assert [line.split()[0] for line in text.splitlines() if line.strip().startswith(("Ann", "Bob"))] == [
+            "Ann",
+            "Bob",
+        ]
+        assert "saved: EUR 1,048,576 for 2^40 bytes" in text
+
+    def test_the_history(self) -> None:
+        found = operate_json("clustering_history", "{table: read, format: json}")
+        spent = [entry["spent"] for entry in found["entries"]]
+        assert spent[:4] == [None] * 4
+        assert found["spent"] == pytest.approx(sum(spent[4:]))
+        assert found["spent"] > 0
+        assert f"in all EUR {found['spent']:,.2f}; spent: EUR 3,600 an hour" in operate(
+            "clustering_history", "{table: read}"
+        )
+
+    def test_bad_input_before_anything_runs(self) -> None:
+        log = operate("clustering_overview", more=tuple(WORSE), passes=False)
+        assert "var recluster_prices has no 'compute_hours'; did you mean compute_hour" in log
+        log = operate("clustering_overview", "{by: team}", passes=False)
+        assert "by must be tag, group or owner, not 'team'" in log
+        assert "total" not in log
+
+    def test_the_estimate_and_the_report(self, project: Any) -> None:
+        found = operate_json("estimate_clustering_cost", "{table: read, format: json}")
+        assert found["spent_per_day"] == pytest.approx(found["actual_seconds_per_day"])
+        assert found["saved_per_day"] == pytest.approx(found["saved_bytes_per_day"] / 2**20, abs=1e-6)
+        assert found["cost_per_day"] == pytest.approx(found["seconds_per_day"])
+        assert "in fact EUR " in operate("estimate_clustering_cost", "{table: read}")
+        operate("clustering_report", "{table: read}")
+        page = (Path(project.project_root) / "target/clustering_report.html").read_text()
+        assert page.count("EUR ") >= 6  # the row of the index, the facts, and what they assume
+
+
+RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1")
+
+
+class TestMetricsFile(Operations):
+    LOADS = 1
+    MODELS = {"events.sql": RECLUSTERED, "plain.sql": "{{ config(materialized='table') }} select 1 as id"}
+
+    @staticmethod
+    def variables(load: int, file: Path) -> tuple[str, str]:
+        return "--vars", json.dumps({"load": load, "recluster_metrics_file": str(file)})
+
+    def test_a_run_and_an_operation_write_their_tables(
+        self, project: Any, table: str, tmp_path: Path
+    ) -> None:
+        file, well_clustered = tmp_path / "r.prom", f'{{table="{table}",verdict="well clustered"}}'
+        run_dbt(["run", *self.variables(1, file)])
+        text = file.read_text()
+        assert f"dbt_recluster_table_verdict{well_clustered} 1.0" in text
+        assert f'dbt_recluster_table_recluster_seconds{{period="7d",table="{table}"}} 0.0' not in text
+        assert ".plain" not in text
+        file.unlink()
+        operate("suspend_recluster", "{table: events}", more=self.variables(1, file))
+        assert 'verdict="suspended"} 1.0' in file.read_text()
+        file.unlink()
+        operate("resume_recluster", f"{{table: events, metrics: {file}}}")
+        assert f"dbt_recluster_table_verdict{well_clustered} 1.0" in file.read_text()
+
+    @pytest.mark.thorough
+    def test_what_cannot_be_written_is_known_before_or_a_warning_after(
+        self, project: Any, table: str, sql: Any, tmp_path: Path
+    ) -> None:
+        count = "select count(*) from {schema}.events"
+        before = sql(count)[0][0]
+        _, log = run_dbt_and_capture(
+            ["run", *self.variables(7, tmp_path / "no" / "r.prom")], expect_pass=False
+        )
+        assert "var recluster_metrics_file must be a file in a directory that exists" in log
+        assert sql(count)[0][0] == before
+        _, log = run_dbt_and_capture(["run", *self.variables(7, Path("/proc/recluster.prom"))])
+        assert "/proc/recluster.prom cannot be written" in log
+        assert sql(count)[0][0] == before + 1000
+        log = operate("recluster", "{table: events, metrics: /proc/recluster.prom}")
+        assert "metrics: /proc/recluster.prom cannot be written" in log

@@ -1,0 +1,282 @@
+"""What keeping a table clustered costs and saves, played through for real; and `recluster_depth: auto`."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pytest
+from tables import make_even_table
+
+from dbt_recluster.advice.cost_model import CostModel, auto_depth, recluster_table
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.maintenance import (
+    ClusteredTable,
+    clustering_history,
+    clustering_report_data,
+    estimate_clustering_cost,
+    recluster,
+)
+from dbt_recluster.planner import Policy
+from dbt_recluster.report.html import write_report
+from dbt_recluster.report.operation_text import cost
+
+
+def make(spark: Any, schema: str, name: str) -> str:
+    """A table whose updates write whole blocks again, each of rows of many others."""
+    table = f"{schema}.{name}"
+    properties = {
+        **{f"write.{change}.mode": "copy-on-write" for change in ("delete", "update", "merge")},
+        # Every block is written again by a task of its own.
+        **{f"write.{change}distribution-mode": "none" for change in ("", "delete.", "update.", "merge.")},
+        "read.split.target-size": "6000",
+        "read.split.open-file-cost": "1",
+    }
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(
+        f"create table {table} (id bigint, k int, p int) using iceberg partitioned by (p) tblproperties ({listed})"
+    )
+    spark.sql(f"alter table {table} write locally ordered by k")
+    load(spark, table, 0)
+    return table
+
+
+def load(spark: Any, table: str, number: int) -> None:
+    spark.sql(
+        f"insert into {table} select /*+ repartition(4) */ id, cast(pmod(hash(id), 1000) as int) as k, 0 as p "
+        f"from range({number * 4000}, {number * 4000 + 4000})"
+    )
+
+
+@pytest.mark.thorough
+def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
+    table = make(spark, schema, "t")
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")  # dbt sets it in this session
+    new = [4000]
+    for statement, rows in [
+        (f"update {table} set p = p where id % 100 = 1", 0),
+        (f"delete from {table} where id < 1000", 0),
+        (f"delete from {table} where p = 7", 0),
+        (
+            f"merge into {table} t using (select id, 1 as k, 0 as p from range(3500, 4500)) s on t.id = s.id "
+            "when matched then delete when not matched then insert *",
+            0,
+        ),
+        (f"insert into {table} select id, 1, 1 from range(4500, 4600)", 100),
+        (f"delete from {table} where p = 1", 0),
+        (f"insert overwrite {table} partition (p = 2) select id, 1 from range(5000, 5100)", 100),
+        (f"insert overwrite {table} partition (p = 2) select id, 1 from range(5000, 5150)", 50),
+    ]:
+        spark.sql(statement)
+        new.append(rows)
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        spark.sql(f"insert overwrite {table} select id, 1, 2 from range(5000, 5150)")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    new.append(150)
+    # A deletion vector's rows are not written again with the block.
+    spark.sql(
+        f"alter table {table} set tblproperties ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+    )
+    spark.sql(f"delete from {table} where p = 2 and id < 5100")
+    spark.sql(f"update {table} set k = 2 where p = 2 and id = 5120")
+    new += [0, 0]
+    recluster(spark, table, depth=1, block_rows=500, final=True)
+    history = [entry for entry in clustering_history(spark, table) if not entry.is_recluster]
+    assert [entry.rows_loaded for entry in history] == new
+    assert all(entry.bytes_loaded <= entry.bytes_out for entry in history)
+
+
+@pytest.mark.thorough
+@pytest.mark.alike
+@pytest.mark.parametrize("change", ["merge", "append", "update", "delete", "overwrite"])
+def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
+    """Twin: the same commits on a table that is reclustered after each."""
+
+    def commits(table: str) -> Any:
+        for number in range(1, 5):
+            if change == "update":
+                spark.sql(f"update {table} set k = pmod(hash(id + {number}), 1000)")
+            elif change == "delete":
+                spark.sql(f"delete from {table} where id % 10 = {number}")
+            elif change == "append":
+                load(spark, table, number)
+            elif change == "merge":
+                spark.sql(
+                    f"merge into {table} t using (select id, cast(pmod(hash(id, {number}), 1000) as int) as k, 0 as p "
+                    f"from range({number * 1000}, {number * 1000 + 4000})) s on t.id = s.id "
+                    "when matched then update set * when not matched then insert *"
+                )
+            else:
+                spark.sql(
+                    f"insert overwrite {table} select /*+ repartition(4) */ id, cast(pmod(hash(id), 1000) as int), 0 "
+                    f"from range({number}, {number + 4000})"
+                )
+            yield
+
+    played = make(spark, schema, "played")
+    spent = recluster(spark, played, depth=1, block_rows=1000).bytes_in
+    for _ in commits(played):
+        spent += recluster(spark, played, depth=1, block_rows=1000).bytes_in
+    found = estimate_clustering_cost(spark, played, depth=1, block_rows=1000)
+    assert found.actual_bytes_per_day == spent
+    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.3)
+    if change == "delete":
+        return  # what is rewritten block by block stays as clustered as it was
+    forecast = make(spark, schema, "forecast")
+    for _ in commits(forecast):
+        pass
+    found = estimate_clustering_cost(spark, forecast, depth=1, block_rows=1000)
+    assert found.actual_bytes_per_day == 0
+    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.2)
+
+
+LOADS = 6
+
+
+@pytest.fixture
+def table(spark: Any, schema: str) -> str:
+    return make_even_table(spark, schema, LOADS)
+
+
+def reads(weight: float) -> list[dict[str, Any]]:
+    return [{"where": f"k = {key}", "weight": weight} for key in (150, 350, 750)]
+
+
+def threshold(spark: Any, table: str) -> float | None:
+    text = ClusteredTable(spark, table, "k").iceberg.properties.get(table_properties.AUTO_DEPTH)
+    return None if text is None else json.loads(text)["depth"]
+
+
+@pytest.mark.parametrize(
+    ("given", "depth"),
+    [
+        (reads(1000), 1.5),
+        (reads(0.001), 16),
+        pytest.param(None, Policy().depth, marks=pytest.mark.thorough),
+    ],
+    ids=["many reads", "few reads", "no reads"],
+)
+def test_many_reads_want_a_low_threshold_and_few_a_high_one(
+    spark: Any, table: str, given: Any, depth: float
+) -> None:
+    done = recluster(spark, table, "k", depth="auto", block_rows=100, reads=given)
+    assert threshold(spark, table) == depth
+    assert bool(done.rounds) == (depth < LOADS)
+
+
+def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
+    return json.dumps({"depth": depth, "since": since, "at": at, "rewriting": rewriting})
+
+
+def test_it_holds_for_a_day(spark: Any, table: str) -> None:
+    keyed = ClusteredTable(spark, table, "k")
+    keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)
+
+    def found(text: str) -> Any:
+        spark.sql(f"alter table {table} set tblproperties ('{table_properties.AUTO_DEPTH}' = '{text}')")
+        keyed.refresh()
+        return auto_depth(keyed)
+
+    assert found(recorded(12, "2026-01-01", "2999-01-01T00:00:00+00:00")).depth == 12
+    options = ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))
+    assert not recluster_table(keyed, options).rounds
+    old = "2020-01-01T00:00:00"
+    wrong = ["7", '{"depth": "x"}', '{"depth": 0, "at": 3}']
+    for text in (recorded(12, old, old), recorded(12, old, old, -1), *wrong):
+        assert found(text).depth == 1.5, text
+    # How much a table rewrites shows after a week under one threshold; until then it counts as recorded.
+    assert found(recorded(1.5, old, old, 2)).rewriting == 0.1  # nothing was rewritten in this week
+    assert found(recorded(1.5, now(), old, 2)).rewriting == 2
+    # Reads that are forgotten ask for nothing.
+    keyed.reads.follow(())
+    assert auto_depth(keyed).depth == Policy().depth
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat()
+
+
+def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> None:
+    planned = recluster(spark, table, "k", depth="auto", block_rows=100, reads=reads(1000), dry_run=True)
+    assert planned.plan is not None
+    assert planned.plan.sets
+    assert estimate_clustering_cost(spark, table, "k", depth="auto").first_bytes
+    clustering_report_data(spark, table, "k", depth="auto")
+    assert threshold(spark, table) is None
+
+
+@pytest.mark.thorough
+def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
+    """Twin: the bytes of the blocks whose bounds hold a key of a read, before the recluster and after it."""
+    ClusteredTable(spark, table, "k").iceberg.set_property("recluster.option.reads", json.dumps(reads(2)))
+    keyed = ClusteredTable(spark, table, "k")
+    assert CostModel(keyed, Policy()).balance() is None
+
+    def opened() -> int:
+        return sum(2 * opened_bytes(spark, table, key) for key in (150, 350, 750))
+
+    before = opened()
+    done = recluster(spark, table, "k", depth=1, block_rows=100)
+    saved = (before - opened()) / 2
+    found = estimate_clustering_cost(spark, table)
+    assert found.actual_bytes_per_day == done.bytes_in
+    assert found.saved_bytes_per_day == pytest.approx(saved, rel=0.05)
+    text, more = (
+        cost(found.as_dict()),
+        "a day more than it saves; consider recluster_depth: auto, or no cluster_by",
+    )
+    assert "a day not read because of it: it costs" in text
+    assert text.splitlines()[-2].endswith(more)
+    report = clustering_report_data(spark, table)
+    assert report.balance is not None
+    assert report.balance.saved == found.saved_bytes_per_day
+    (page, _) = write_report([report], tmp_path / "report.html")
+    assert "Reclustering: " in page.read_text()
+    # Reads that are asked a thousand times as often pay for it.
+    keyed = ClusteredTable(spark, table)
+    keyed.reads.follow(ReclusterOptions(reads=reads(2000)).reads)
+    balance = CostModel(keyed, Policy()).balance()
+    assert balance is not None
+    assert balance.saved == pytest.approx(1000 * found.saved_bytes_per_day, rel=1e-3)
+    assert balance.rewritten < balance.saved
+
+
+def test_a_loss_is_told_only_after_the_first_week(spark: Any, table: str) -> None:
+    ClusteredTable(spark, table, "k").iceberg.set_property("recluster.option.reads", json.dumps(reads(0.1)))
+    # What a new table's merges cost is no figure of each day to come.
+    assert recluster(spark, table, "k", depth=1, block_rows=100).loss is None
+    keyed = ClusteredTable(spark, table)
+    a_week_on = keyed.snapshots()[0].at + timedelta(days=7)
+    assert CostModel(keyed, Policy()).loss() is None
+    assert CostModel(keyed, Policy(), a_week_on - timedelta(seconds=1)).loss() is None
+    later = CostModel(keyed, Policy(), a_week_on)
+    balance = later.balance()
+    assert balance is not None
+    assert later.loss() == balance.rewritten - balance.saved > 0
+
+
+@pytest.mark.thorough
+def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) -> None:
+    def saved() -> int:
+        keyed = ClusteredTable(spark, table, "k")
+        keyed.reads.follow(ReclusterOptions(reads=reads(2)).reads)
+        balance = CostModel(keyed, Policy()).balance()
+        assert balance is not None
+        return balance.saved
+
+    recluster(spark, table, "k", depth=1, block_rows=100)
+    before = saved()
+    spark.sql(f"create table {table}_copy using iceberg as select * from {table}")
+    spark.sql(f"insert overwrite {table} select /*+ repartition_by_range(10, k) */ * from {table}_copy")
+    assert 0 < saved() <= 1.1 * before
+
+
+def opened_bytes(spark: Any, table: str, key: int) -> int:
+    metadata = ClusteredTable(spark, table, "k").metadata()
+    lower, upper = (np.array(column[0].to_pylist()) for column in (metadata.lower, metadata.upper))
+    return int(metadata.bytes[(lower <= key) & (key <= upper)].sum())

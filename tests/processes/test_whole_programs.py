@@ -1,0 +1,89 @@
+"""Benchmarks in short: two reclusters, other writers, lost workers, kills and failing catalogs cost no row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import BENCHMARKS, figures
+
+
+def test_two_reclusters_of_one_table(tmp_path: Path) -> None:
+    found = figures(BENCHMARKS / "two_reclusters.py", json_file=tmp_path / "found.json")
+    alone, together = found["alone"], found["together"]
+    assert [worker["error"] for worker in together["workers"]] == ["ended", "ended"]
+    assert sum(worker["conflicts"] for worker in together["workers"]) >= 1
+    assert together["depth_after"] <= 1.5
+    assert together["rows_rewritten"] <= 1.1 * alone["rows_rewritten"]
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("catalog", ["jdbc", "rest"])
+def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) -> None:
+    """`make writers` does the same for ten minutes and 500 commits."""
+    options = [
+        "--seconds",
+        "20",
+        "--commits",
+        "20",
+        "--alone",
+        "5",
+        *(["--rest"] if catalog == "rest" else []),
+    ]
+    found = figures(BENCHMARKS / "other_writers.py", *options, json_file=tmp_path / "found.json")
+    assert found["differences"] == []
+    assert found["shared"]["commits"] >= 20
+    assert found["recluster"]["rounds"] >= 1
+
+
+def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> None:
+    """`make cluster` does the same with larger tables."""
+    found = figures(BENCHMARKS / "cluster.py", "--mb", "40", json_file=tmp_path / "found.json")
+    assert all(size > 0 for size in found["whole"]["read_mb"])
+    assert found["lost executor"]["killed"]
+
+
+@pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
+def test_what_is_killed_loses_nothing(more: list[str], tmp_path: Path) -> None:
+    """`python benchmarks/killed.py` does the same fifty times; what it finds wrong is an error."""
+    found = figures(BENCHMARKS / "killed.py", "--kills", "4", *more, json_file=tmp_path / "found.json")
+    assert found["before"] >= 1  # killed as it began
+    assert found["after"] >= 1  # let end
+    assert found["removed"] == found["orphans"]
+    assert found["orphans"] >= 1  # killed when it had written
+
+
+PROGRAM = Path(__file__).with_name("catalog_faults.py")
+
+
+def run(mode: str, tmp_path: Path) -> Any:
+    found = figures(PROGRAM, mode, json_file=tmp_path / "found.json")
+    assert found["same_rows"]
+    assert found["same_rows_later"]
+    assert found["depth_after"] <= 2
+    return found
+
+
+def test_a_catalog_that_is_down(tmp_path: Path) -> None:
+    found = run("down", tmp_path)
+    assert found["raised"] == "CommitFailedError"
+    assert "This round changed nothing" in found["message"]
+    assert not found["took_place"]
+    assert found["orphans"] == 0
+
+
+def test_a_commit_whose_answer_is_lost(tmp_path: Path) -> None:
+    """Iceberg asks the catalog again, and finds that it took place."""
+    found = run("mute", tmp_path)
+    assert found["raised"] is None
+    assert found["took_place"]
+    assert found["orphans"] == 0
+
+
+def test_a_commit_whose_outcome_stays_unknown(tmp_path: Path) -> None:
+    """The answer is lost and the catalog gone: the files may be the table's, so they stay."""
+    found = run("lost", tmp_path)
+    assert found["raised"] == "CommitStateUnknownError"
+    assert found["took_place"]
+    assert found["orphans"] == 0

@@ -1,0 +1,97 @@
+"""Merges alone, without a plan: every partition of a table as one group."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from tables import insert_extremes, merge_method
+
+from dbt_recluster.iceberg.commit import RoundCommit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.curve import Curve
+
+# Row groups of a few dozen rows, so that there is something to skip.
+SMALL_ROW_GROUPS = {
+    "write.parquet.row-group-size-bytes": 2048,
+    "write.parquet.row-group-check-min-record-count": 20,
+    "write.parquet.row-group-check-max-record-count": 20,
+}
+
+
+def groups_of(table: IcebergTable, key: ClusterKey) -> tuple[Any, list[FileGroup]]:
+    """Return a table's blocks, and those of each partition as a group."""
+    blocks = read_blocks(table, key)
+    assert blocks.snapshot_id is not None
+    columns = [field.column for field in key.fields]
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
+    groups = []
+    for code in np.unique(blocks.partition):
+        own = blocks.take(blocks.partition == code)
+        groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
+    return blocks, groups
+
+
+def merge_groups(
+    table: IcebergTable,
+    key: ClusterKey,
+    block_rows: int,
+    method: str | None = None,
+    curve: Curve | None = None,
+) -> list[list[Any]]:
+    """Merge each partition and commit; return the new data files of each."""
+    blocks, groups = groups_of(table, key)
+    merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
+    with merge_method(method):
+        merged = merger.merge(blocks.snapshot_id, groups)
+    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
+    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
+    return [list(group.files) for group in merged]
+
+
+@contextmanager
+def typed_table(spark: Any) -> Iterator[str]:
+    """A table with a column of every type that a key may have; many values are NULL, some extreme."""
+    schema = f"t_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"create schema {schema}")
+    name = f"{schema}.typed"
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
+    spark.sql(
+        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, u string, b binary, "
+        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, "
+        "st struct<x: int, `a b`: string>) "
+        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
+    )
+    spark.sql(
+        f"""
+            insert into {name} select /*+ repartition(3) */ id,
+              if(id % 11 = 0, null, cast(h % 500 - 250 as int)), (h - 500) * 9000000000000000,
+              case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
+                when 4 then 0.0 when 5 then double('-Infinity') else (h - 500) / 7.0 end,
+              case id % 13 when 0 then float('NaN') when 1 then float(-0.0) when 2 then null
+                else cast(h / 3.0 as float) end,
+              if(id % 12 = 0, null, if(id % 7 = 0, cast(unhex(lpad(hex(h * 37), 6, '8')) as string),
+                concat('a common prefix ''"\\\\ é,', h % 300))),
+              if(id % 8 = 0, null, concat('a common prefix é', h % 300)),
+              if(id % 10 = 0, null, unhex(lpad(hex(h * 61), 6, '0'))),
+              cast((h - 500) / 1000.0 as decimal(20, 3)), cast(h - 300 as decimal(38, 10)) * 100000000000000000,
+              date_add(date '1969-01-01', cast(h as int)),
+              timestamp '1969-12-20 00:00:00' + make_interval(0, 0, 0, 0, cast(h as int), 0, h / 1000.0),
+              cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h * 40 as int)) as timestamp_ntz),
+              if(id % 7 = 0, null, h % 2 = 0),
+              if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
+            from (select id, xxhash64(id) & 1023 h from range(900))
+            """
+    )
+    insert_extremes(spark, name, range(900, 1020), null="u")  # Arrow truncates no text that is not UTF-8
+    yield name
+    spark.sql(f"drop schema {schema} cascade")
