@@ -19,7 +19,7 @@ import org.apache.iceberg.types.Types;
 public class GeneratedFiles {
   private static final long STRIDE = 1000, WIDTH = 500, ROWS = 1000000, BYTES = 400000000;
 
-  public static void append(Table table, int partition, long first, long last) {
+  public static void append(Table table, int partition, long first, long last, long each) {
     PartitionSpec spec = table.spec();
     AppendFiles append = table.newFastAppend();
     Map counts = new HashMap();
@@ -46,7 +46,7 @@ public class GeneratedFiles {
       DataFiles.Builder file = DataFiles.builder(spec).withFormat(FileFormat.PARQUET);
       if (spec.isPartitioned()) {
         PartitionData values = new PartitionData(spec.partitionType());
-        values.set(0, Integer.valueOf(partition));
+        values.set(0, Integer.valueOf(partition + (int) ((number - first) / each)));
         file = file.withPartition(values);
         directory = directory + spec.partitionToPath(values) + "/";
       }
@@ -90,7 +90,7 @@ class GeneratedFiles:
             if method.getName() == "append"
         )
 
-    def append(self, java_table: Any, partition: int, first: int, last: int) -> None:
+    def append(self, java_table: Any, partition: int, first: int, last: int, each: int | None = None) -> None:
         """Commit entries for the blocks ``first`` to ``last - 1``, of the keys from ``number * STRIDE`` on.
 
         Args:
@@ -98,9 +98,10 @@ class GeneratedFiles:
             partition: The value of the only partition field, if there is one: days since 1970, or a number.
             first: Number of the first.
             last: Number of the one after the last.
+            each: Blocks of each partition, if they are of several that follow one another.
         """
         context = self._spark.sparkContext
-        values = (java_table, partition, first, last)
+        values = (java_table, partition, first, last, each or max(1, last - first))
         arguments = context._gateway.new_array(context._jvm.java.lang.Object, len(values))
         for place, value in enumerate(values):
             arguments[place] = value
