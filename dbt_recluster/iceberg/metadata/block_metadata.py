@@ -151,8 +151,6 @@ def _read(
     path = entries["data_file.file_path"]
     spec_id, rows = _numbers(entries, "data_file.spec_id"), _numbers(entries, "data_file.record_count")
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
-    codes = codes_of(path)
-    repeated: BoolArray = np.bincount(codes)[codes] > 1
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=path,
@@ -166,7 +164,7 @@ def _read(
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
-        repeated=repeated if repeated.any() else None,
+        repeated=_repeated(path),
     )
 
 
@@ -267,6 +265,27 @@ def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
             numbers = codes_of(values)
             codes = codes_of(pa.array(codes * (numbers.max(initial=0) + 1) + numbers))
     return codes
+
+
+def _repeated(paths: pa.Array) -> BoolArray | None:
+    """Return the mask of paths that occur more than once, or None if there are none.
+
+    Only paths that end alike are compared, since a dictionary of ten million paths takes 8 s and 2.6 GB.
+    """
+    if not len(paths):
+        return None
+    offsets = np.frombuffer(paths.buffers()[1], np.int32)[paths.offset :][: len(paths) + 1]
+    text = paths.buffers()[2]
+    words = np.ndarray(max(0, text.size - 7), np.uint64, text, strides=(1,))
+    endings = np.zeros(len(paths), np.uint64)
+    for back in range(8, min(72, int(np.diff(offsets).min())) + 1, 8):
+        endings = endings * np.uint64(0x9E3779B97F4A7C15) ^ words[offsets[1:] - back]
+    _, place, count = np.unique(endings, return_inverse=True, return_counts=True)
+    alike = count[place] > 1
+    codes = codes_of(paths.filter(pa.array(alike)))
+    repeated = np.zeros(len(paths), np.bool_)
+    repeated[alike] = np.bincount(codes, minlength=1)[codes] > 1
+    return repeated if repeated.any() else None
 
 
 def codes_of(values: pa.Array) -> IntArray:
