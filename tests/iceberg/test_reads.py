@@ -216,7 +216,7 @@ def test_a_read_in_a_subquery_is_a_read(spark: Any, schema: str, wide: str) -> N
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(SparkModule.of(spark)), "_FILTERS", "renamed")
+    monkeypatch.setattr(type(SparkModule.of(spark)), "_FILTERS", ("renamed",))
     (left_out,) = ClusteredTable(spark, wide, "d").reads.follow(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )

@@ -30,6 +30,8 @@ SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
+# The supported versions of Spark, each with its most tested release of Iceberg.
+ICEBERG_RELEASES = {"3.5": "1.10.2", "4.0": "1.10.2", "4.1": "1.12.0"}
 # The name of the runtime's jar has the versions of Spark and Scala.
 RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 
@@ -72,11 +74,11 @@ def check_has_jvm(spark: SparkSession) -> None:
 def check_version(spark: SparkSession) -> None:
     """Refuse an unsupported version of Spark before its first statement fails."""
     check_has_jvm(spark)
-    version = str(spark.version)
-    if not (3, 5) <= _major_minor(version) <= (4, 1):
+    if _minor(version := str(spark.version)) not in ICEBERG_RELEASES:
+        *others, last = ICEBERG_RELEASES
         raise SparkEnvironmentError(
-            f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
-            "after 4.1. Nothing was changed"
+            f"Spark {version} is not supported: dbt-recluster runs on Spark {', '.join(others)} and {last}, and "
+            f"Iceberg {_minor(ICEBERG_RELEASES[last])} on none after {last}. Nothing was changed"
         )
 
 
@@ -84,7 +86,7 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
     """Return an error message if an Iceberg runtime is for another Spark, by its name, or None."""
     name = jar.rpartition("/")[2]
     match = RUNTIME.search(name)
-    wanted = ".".join(map(str, _major_minor(spark_version)))
+    wanted = _minor(spark_version)
     if match is None or match.group(1) == wanted:
         return None
     return (
@@ -111,7 +113,7 @@ def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.enviro
 
 
 def _classes(spark: SparkSession) -> str | None:
-    version = ".".join(map(str, _major_minor(str(spark.version))))
+    version = _minor(str(spark.version))
     try:
         # This class depends on neither Spark nor Scala, so it loads from any runtime.
         source = java_class(spark, "org.apache.iceberg.Table").getProtectionDomain().getCodeSource()
@@ -130,9 +132,10 @@ def _classes(spark: SparkSession) -> str | None:
     return None
 
 
-def _major_minor(version: str) -> tuple[int, int]:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+def _minor(version: str) -> str:
+    """Return the first two numbers of a version."""
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else version
 
 
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
@@ -172,8 +175,8 @@ def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
 class SparkModule:
     """Iceberg's module for Spark 3.5 and 4.0."""
 
-    # A hidden method of Iceberg's scans.
-    _FILTERS = "filterExpressions"
+    # The names of a hidden method of Iceberg's scans.
+    _FILTERS = ("filterExpressions", "filters")
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -205,7 +208,7 @@ class SparkModule:
 
     def filters(self, scan: Any) -> Any:
         """Return the Java list of a scan's filters, for which Iceberg has no public method."""
-        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, self._FILTERS)
+        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, *self._FILTERS)
 
     def clean_up(self, transaction: Any) -> None:
         """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
@@ -222,8 +225,6 @@ class SparkModule:
 
 class _SparkModuleByNames(SparkModule):
     """Iceberg's module for Spark 4.1, which reads a staged set by its id as a table name (apache/iceberg#15301)."""
-
-    _FILTERS = "filters"
 
     @contextmanager
     def staged_rows(
