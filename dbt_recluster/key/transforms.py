@@ -22,7 +22,7 @@ from dbt_recluster.key.columns import base_type, decimal_scale
 INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
 TIMES = ("timestamp", "timestamp_ntz")
 TEXTS = ("string", "varchar", "char")
-# Without Iceberg's uuid, for which Spark has no type.
+# Without Iceberg's uuid: Spark reads it as text, in another order, so filters on sorted files lose rows.
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
 EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
