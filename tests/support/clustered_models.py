@@ -12,9 +12,7 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from dbt_recluster.maintenance import clustering_information
 
 # Reclustered after each load.
-EVENTS = operations.EVENTS.replace(
-    "block_rows=500, automatic_clustering=false", "recluster_depth=2, block_rows=500"
-)
+EVENTS = operations.EVENTS.replace("automatic_clustering=false", "recluster_depth=2")
 
 
 def config(**items: Any) -> str:
