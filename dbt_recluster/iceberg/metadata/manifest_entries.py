@@ -219,7 +219,7 @@ def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
     if lines:
         table = csv.read_csv(
             pa.BufferReader(lines),
-            csv.ReadOptions(use_threads=False, column_names=names, block_size=4 * len(lines)),
+            csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines)),
             csv.ParseOptions(delimiter=FIELDS, quote_char=False),
             csv.ConvertOptions(column_types=table.schema, null_values=["null"], strings_can_be_null=True),
         )
