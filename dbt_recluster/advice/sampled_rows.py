@@ -35,7 +35,7 @@ class Query(NamedTuple):
 
 
 class SampledRows:
-    """A random sample of those of some columns that have bounds, of all rows if there are few."""
+    """A random sample of the columns among ``names`` that have bounds, of all rows if there are few."""
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)

@@ -55,10 +55,11 @@ _MOST_BLOCKS = 250_000
 def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
     """Return the blocks of a snapshot, from the cache if it has them."""
     with _LOCK:
-        blocks = _BLOCKS.pop(key, None)
+        blocks = _BLOCKS.get(key)
     blocks = read() if blocks is None else blocks
     if len(blocks) <= _MOST_BLOCKS:
         with _LOCK:
+            _BLOCKS.pop(key, None)
             _BLOCKS[key] = blocks
             while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
                 del _BLOCKS[next(iter(_BLOCKS))]

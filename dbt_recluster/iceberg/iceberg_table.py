@@ -262,7 +262,7 @@ class IcebergTable:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
         It has the column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts
-        :func:`decoded_text`.
+        as from :func:`decoded_text`.
         """
         from pyspark.sql import functions as F
 

@@ -33,6 +33,10 @@ class TableProperty(str):
         declared.holds, declared.lost, declared.longest = holds, lost, longest
         return declared
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Copy and pickle it as its name."""
+        return str, (str(self),)
+
     def dump(self, value: Any) -> str:
         """Return the text of a value; the caller shortens one that is longer than `longest`."""
         return json.dumps(value, separators=(",", ":"))

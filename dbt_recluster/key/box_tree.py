@@ -177,7 +177,10 @@ def one_box(columns: int, parts: int) -> BoxTree:
 
 
 def cut_into_boxes(points: Points, block_rows: float, parts: int, per_block: float) -> BoxTree:
-    """Cut at least one point into boxes of at most ``block_rows`` rows each; ``per_block`` is the cost of another."""
+    """Cut the rows of at least one point into boxes of at most ``block_rows`` rows.
+
+    Each column has ``parts`` ranks; ``per_block`` is the cost of another box.
+    """
     cutter = _Cutter(points, block_rows, parts, per_block)
     root = cutter.node(np.arange(len(points.rows)), cutter.columns)
     nodes, boxes = np.array(cutter.nodes, np.int64).reshape(-1, 4), np.array(cutter.boxes)

@@ -35,9 +35,8 @@ class Curve:
     # boundaries that are not above it.
     boundaries: tuple[pa.Array, ...]
     bits: int = BITS  # each column has 2**bits parts
-    ascending: tuple[
-        bool, ...
-    ] = ()  # whether loads begin where those before them ended, for each column; () if none
+    # Whether loads begin where those before them ended, for each column; () if none.
+    ascending: tuple[bool, ...] = ()
     newest: int = 0  # the sequence number of the last load among the rows that were cut; 0 if unknown
 
     @classmethod

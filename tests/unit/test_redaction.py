@@ -152,6 +152,7 @@ def test_a_message_with_a_secret_that_nobody_named(text: str) -> None:
         "The function signature: f(x)",
         "s3://bucket/path/00000-1-ab.parquet and https://catalog:8181/v1/config",
         "select token, password from users where k = 'a'",
+        'password="", token={} and --password ""',
     ],
 )
 def test_a_message_without_a_secret_stays_as_it_is(text: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from datetime import datetime, timezone
 
 import numpy as np
@@ -57,6 +59,11 @@ def test_boundaries_of_a_curve_are_kept() -> None:
     again = recorded_curve(as_properties(key, drawn, ids), key, ids)
     assert [ends.to_pylist() for ends in kept.boundaries] == [ends.to_pylist() for ends in again.boundaries]
     assert kept.boundaries[0].equals(drawn.boundaries[0])
+
+
+def test_a_property_is_copied_as_its_name() -> None:
+    names = {CHECKPOINT: "1", SUSPENDED: "2"}
+    assert copy.deepcopy(names) == pickle.loads(pickle.dumps(names)) == names
 
 
 def test_what_is_damaged_too_long_or_of_a_later_version_is_lost() -> None:

@@ -154,7 +154,7 @@ def clustering_change(
         desired: The model's options, with the key resolved.
         actual: The clustering of the table.
         table_properties: The ``tblproperties`` of the model, which take precedence.
-        loaded: How the node loads the table.
+        loaded: How the node loads the table; None for a table that is replaced.
     """
     key, configured = desired.cluster_by, dict(table_properties or {})
     if key is None and CLUSTER_BY not in actual.properties:

@@ -185,7 +185,8 @@ def _read(
     def read(task: Any) -> list[pa.Array]:
         with closing(task.rows()) as rows:
             texts = iterables.transform(iterables.filter(rows, is_wanted), as_text)
-            return _columns(functions.lines(texts), fields)
+            lines = functions.lines(texts)
+        return _columns(lines, fields)
 
     with closing(scan.planFiles()) as planned:
         tasks = java_items(java_list(table.spark, planned))

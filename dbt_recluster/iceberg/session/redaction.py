@@ -126,6 +126,8 @@ def java_pattern() -> str:
 
 def _without_secret(match: re.Match[str]) -> str:
     first, last = match.span(match.lastindex or 0)
+    if first == last:
+        return match.group()
     return match.string[match.start() : first] + HIDDEN + match.string[last : match.end()]
 
 

@@ -5,7 +5,6 @@ It reads and writes the properties files of Java in which spark-submit finds set
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -158,9 +157,8 @@ def _start_jvm(
 def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.config(map=dict(settings))
-    if hive:
-        builder = builder.enableHiveSupport()
+    builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
+    builder = builder.config(map=dict(settings))  # after it, since settings win
     # In the main thread pyspark would install a handler of Ctrl-C that calls Java in the middle of another call.
     started: Future[SparkSession] = Future()
 
@@ -234,9 +232,10 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
         early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
         for option in filter(early.get, _JAVA_OPTIONS):
             file = directory / f"{option}.txt"
-            # With the pattern of secrets for log4j2.properties. JSON quotes words as Java reads them in such files.
+            # With the pattern of secrets for log4j2.properties.
             options = [*shlex.split(early[option]), f"-Drecluster.log.secrets={java_pattern()}"]
-            _write(file, "\n".join(json.dumps(word, ensure_ascii=False) for word in options))
+            escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in options)
+            _write(file, "\n".join(f'"{word}"' for word in escaped))
             early[option] = f'"@{file}"'
         # In place of the file that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
