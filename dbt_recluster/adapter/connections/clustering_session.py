@@ -166,12 +166,14 @@ class RemoteSession(ClusteringSession):
     @contextmanager
     def cancellable(self) -> Iterator[None]:
         """Run Spark jobs that dbt's cancel ends; at the end, refresh the changed tables over the connection."""
-        self._opened.tables = []
+        opened: list[tuple[str, IcebergTable, str]] = []
+        self._opened.tables = opened
         try:
             with super().cancellable():
                 yield
         finally:
-            for name, table, file in self._opened.tables:
+            self._opened.tables = None
+            for name, table, file in opened:
                 try:
                     table.refresh()
                     if table.metadata_file != file:
@@ -179,7 +181,6 @@ class RemoteSession(ClusteringSession):
                 except Exception as e:
                     # The change is committed; the connection may answer from its cache for half a minute.
                     logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
-            self._opened.tables = []
 
     def check(self) -> None:
         """Check for ``dbt debug`` the session and the first Iceberg table of the schema, and log both."""
