@@ -38,7 +38,8 @@
   {%- for hook in hooks if inside_transaction -%}
     {%- set rendered = render(hook.get('sql')) | trim -%}
     {%- if rendered -%}
-      {%- call statement() -%}
+      {#- A session in dbt's process runs a query only when its rows are fetched. -#}
+      {%- call statement(fetch_result=target.method in ('embedded', 'session')) -%}
         {{ rendered }}
       {%- endcall -%}
     {%- endif -%}

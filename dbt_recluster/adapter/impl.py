@@ -228,7 +228,7 @@ class ReclusterAdapter(SparkAdapter):
         """Return the Spark catalog of a model's ``catalog_name``, or None if it has none."""
         return self.integrations.catalog(name)
 
-    is_in_session_catalog = _of_tables("is_in_session_catalog")
+    takes_grants = _of_tables("takes_grants")
     cannot_replace_view = _of_tables("cannot_replace_view")
     shares_directories = _of_tables("shares_directories")
     is_own_table_of_spark = _of_tables("is_own_table_of_spark")

@@ -189,7 +189,8 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
     """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
     has_table = (macros.get("model") or {}).get("resource_type") in ("model", "seed", "snapshot")
     own = macros["this"].render() if has_table else None
-    table = given.get(TABLE.name) or own
+    # An empty list or text is an error: it must not mean all tables.
+    table = own if given.get(TABLE.name) is None else given[TABLE.name]
     name = table.render() if isinstance(table, BaseRelation) else table
     return {**given, TABLE.name: name}, own is not None and name == own
 

@@ -38,8 +38,8 @@ def parse_metrics_file(name: str, value: Any) -> Path:
         raise OptionError(
             "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
         ) from e
-    path = Path(str(value))
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    path = Path(value) if isinstance(value, (str, Path)) else None
+    if path is None or path.is_dir() or not path.absolute().parent.is_dir():
         raise OptionError(f"{name} must be a file in a directory that exists, not {str(value)!r}")
     return path
 

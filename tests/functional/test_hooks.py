@@ -165,6 +165,15 @@ class TestHooksThatCannot(Hooked):
     def test_wrong_arguments(self, project: Any, call: str, text: str) -> None:
         assert text in self.message(project, f"{{{{ {call} }}}}", "wrong")
 
+    def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
+        """Spark is lazy: a guard that is not fetched guards nothing."""
+        guard = "select assert_true(id < 2, 'guarded') from range(3)"
+        assert "guarded" in self.message(project, "select 1", "guarded", pre_hook=guard)
+
+    def test_grants_are_left_out_with_a_warning(self, project: Any) -> None:
+        log = self.message(project, "select 1", "granted", expect_pass=True, grants={"select": ["bob"]})
+        assert log.count("grants are left out: this Spark has no statement for them") == 1
+
     def test_a_recluster_that_fails_is_a_warning(self, project: Any, sql: Any) -> None:
         log = self.message(project, "{{ recluster(where='nope > 1') }}", "failing", expect_pass=True)
         assert log.count(f"{project.test_schema}.failing was built but not reclustered: ") == 1

@@ -126,6 +126,8 @@ class TestOperations(Operations):
         [
             ("{}", "expire_snapshots needs a table: --args '{table: schema.name}'"),
             ("{table: events, older_than: 2999-01-01}", "older_than lies in the future"),
+            ("{table: []}", "table must be a relation"),
+            ("{table: ''}", "table must be a relation"),
             ("{select: tag:hourly}", "expire_snapshots has no argument 'select'; it takes table, format"),
             (
                 "{table: [events, ver]}",

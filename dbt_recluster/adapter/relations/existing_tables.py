@@ -86,9 +86,10 @@ class Tables:
                 "--full-refresh to make it an Iceberg table, or leave cluster_by out"
             )
 
-    def is_in_session_catalog(self, relation: BaseRelation) -> bool:
-        """Return whether a relation is in Spark's session catalog, which has statements of its own."""
-        return self.catalogs.is_session_catalog(relation.database)
+    def takes_grants(self, relation: BaseRelation) -> bool:
+        """Return whether Spark may have statements for grants: those of a service, in its session catalog."""
+        in_process = self.session.credentials.in_process
+        return not in_process and self.catalogs.is_session_catalog(relation.database)
 
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
         """Return whether ``create or replace view`` would not change a view (macros/materializations/view.sql)."""

@@ -96,7 +96,7 @@ def test_the_dashboard_asks_for_what_is_written(text: str) -> None:
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing" / "recluster.prom"):
+    for path in (tmp_path, tmp_path / "missing" / "recluster.prom", [1]):
         with pytest.raises(OptionError, match="must be a file in a directory that exists"):
             parse_metrics_file("metrics", path)
     (tmp_path / "file").touch()
