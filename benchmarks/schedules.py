@@ -9,54 +9,15 @@ that `payback` reaches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import astuple
 
 import numpy as np
 from frontier import strategy
-from frontier_report import optimum, optimum_at
+from frontier_report import followed, optimum, optimum_at, schedule
 from workloads import simulate
 
 ENDS = (12, 14, 16, 18, 20, 22, 24, 28, 32, 40)
 LONG = 400
-
-
-def schedule(loads: int, price: float) -> dict[int, int]:
-    """Return the merges of the cheapest schedule at a price of a run: after which load, from which load on."""
-    cost, merged = np.zeros(loads + 1), np.full(loads + 1, np.inf)
-    merged[1], before, newest = 0.0, [0] * (loads + 1), [0] * (loads + 1)
-    for n in range(1, loads + 1):
-        earlier = np.arange(1, n)
-        if n > 1:
-            total = merged[earlier] + cost[n - earlier - 1] + n
-            before[n], merged[n] = int(earlier[total.argmin()]), float(total.min())
-        last = np.arange(1, n + 1)
-        total = merged[last] + cost[n - last]
-        newest[n], cost[n] = int(last[total.argmin()]), price * n + float(total.min())
-    merges: dict[int, int] = {}
-    # Series of so many loads after an offset, which may end with a merge of them all.
-    open_series = [(loads, 0, False)]
-    while open_series:
-        n, offset, is_merged = open_series.pop()
-        if is_merged and n > 1:
-            merges[offset + n] = offset + 1
-            open_series += [(before[n], offset, True), (n - before[n] - 1, offset + before[n], False)]
-        elif not is_merged and n:
-            open_series += [(newest[n], offset, True), (n - newest[n], offset + newest[n], False)]
-    return merges
-
-
-def followed(merges: Mapping[int, int], loads: int) -> tuple[float, float]:
-    """Return the mean number of runs, and the loads rewritten for each load, of a schedule cut off after a load."""
-    runs: list[int] = []  # the first load of each
-    total = work = 0
-    for load in range(1, loads + 1):
-        runs.append(load)
-        if load in merges:
-            work += load + 1 - merges[load]
-            runs = [*(run for run in runs if run < merges[load]), merges[load]]
-        total += len(runs)
-    return total / loads, work / loads
 
 
 def main() -> None:

@@ -6,7 +6,8 @@
   - connections/session.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
     NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
   - connections/credentials.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten.
-  - connections/manager.py: short statements wait for `poll_interval`; a cancel opens connections that are not open yet.
+  - connections/manager.py: short statements wait for `poll_interval`; a cancel opens connections that are not open yet; a query
+    whose rows nobody fetches, as in a hook, is never run by a session.
 
   alter_relation_add_remove_columns, which drops no columns of Iceberg tables (dbt-adapters#467), also sets the cluster key.
 -#}
@@ -38,8 +39,7 @@
   {%- for hook in hooks if inside_transaction -%}
     {%- set rendered = render(hook.get('sql')) | trim -%}
     {%- if rendered -%}
-      {#- A session in dbt's process runs a query only when its rows are fetched. -#}
-      {%- call statement(fetch_result=target.method in ('embedded', 'session')) -%}
+      {%- call statement() -%}
         {{ rendered }}
       {%- endcall -%}
     {%- endif -%}

@@ -22,11 +22,12 @@ from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession, RemoteSession
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.relations.existing_tables import Freshness, Tables
+from dbt_recluster.adapter.relations.existing_tables import Tables
+from dbt_recluster.adapter.relations.freshness import Freshness
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format
@@ -97,8 +98,11 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        is_remote = self.connections.profile.credentials.recluster_session is not None  # type: ignore[attr-defined]
-        self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
+        self.session = ClusteringSession(self.connections)
+        if self.session.credentials.recluster_session is not None:
+            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
+
+            self.session = RemoteSession(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
@@ -198,7 +202,7 @@ class ReclusterAdapter(SparkAdapter):
         """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
         if not self.session.missing_reason and self.tables.may_be_clustered(relation):
-            from dbt_recluster.adapter.operations import clustering_statistics
+            from dbt_recluster.adapter.table_figures import clustering_statistics
 
             try:
                 statistics = clustering_statistics(self.session.open(relation.render()))
@@ -350,6 +354,6 @@ class ReclusterAdapter(SparkAdapter):
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.operations import broken_limits
+        from dbt_recluster.adapter.table_figures import broken_limits
 
         return broken_limits(model, arguments, self.session.open)

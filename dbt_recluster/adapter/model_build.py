@@ -18,15 +18,17 @@ from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
-    SchemaChanges,
     TableClustering,
-    check_column_removal,
     clustering_change,
     creation_properties,
     lost_metrics,
-    partition_columns,
     restored_order,
     sorted_along_curve,
+)
+from dbt_recluster.adapter.relations.schema_changes import (
+    SchemaChanges,
+    check_column_removal,
+    partition_columns,
 )
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
@@ -168,7 +166,7 @@ class Recluster:
         result.suspended = self._table.suspended
         pending, warnings = self._change.pending(self._table.iceberg), list[str]()
         if blocks.metadata.repeated is not None:
-            paths = blocks.metadata.path.filter(pa.array(blocks.metadata.repeated)).unique()
+            paths = blocks.metadata.take(blocks.metadata.repeated).path.unique()
             count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
             warnings.append(_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=self._table.name))
         warnings += sort_order.cut_off_bounds(pending, self._table.key, blocks.metadata.lower)

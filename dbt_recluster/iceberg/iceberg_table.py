@@ -85,7 +85,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
-        self._properties = None
+        self.forget_properties()
 
     @property
     def spec_id(self) -> int:
@@ -183,6 +183,10 @@ class IcebergTable:
             properties = self._properties = java_map(self.spark, self.java.properties())
         return dict(properties)
 
+    def forget_properties(self) -> None:
+        """Read the properties again when they are next asked for."""
+        self._properties = None
+
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
         value = self.properties.get(name)
@@ -204,7 +208,7 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Commit a transaction of a recluster."""
         transaction.commitTransaction()
-        self._properties = None
+        self.forget_properties()
 
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
@@ -299,7 +303,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
-        table._properties = None
+        table.forget_properties()
         changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
@@ -330,7 +334,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
-        self.table._properties = None
+        self.table.forget_properties()
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

@@ -140,6 +140,8 @@ class TestSeedsSnapshotsAndBatches(Hooked):
 
 
 class TestHooksThatCannot(Hooked):
+    PROJECT_CONFIG_UPDATE = {"on-run-end": "select assert_true({{ var('fine', 'true') }}, 'at the end')"}
+
     def message(self, project: Any, hook: Any, name: str, *, expect_pass: bool = False, **items: Any) -> str:
         self.write(project, name, hook, **items)
         results, log = self.load(0, "--select", name, expect_pass=expect_pass)
@@ -169,6 +171,10 @@ class TestHooksThatCannot(Hooked):
         """Spark is lazy: a guard that is not fetched guards nothing."""
         guard = "select assert_true(id < 2, 'guarded') from range(3)"
         assert "guarded" in self.message(project, "select 1", "guarded", pre_hook=guard)
+        self.write(project, "ended", "select 1")
+        command = ["run", "--select", "ended", "--vars", "{load: 0, fine: 'false'}"]
+        _, log = run_dbt_and_capture(command, expect_pass=False)
+        assert "at the end" in log
 
     def test_grants_are_left_out_with_a_warning(self, project: Any) -> None:
         log = self.message(project, "select 1", "granted", expect_pass=True, grants={"select": ["bob"]})

@@ -103,6 +103,13 @@ class ReclusterConnectionManager(SparkConnectionManager):
             if is_beside:
                 self._beside.pop(name).close()
 
+    def execute(
+        self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
+    ) -> Any:
+        """Run a statement to its end. A session in this process runs a query only when its rows are fetched."""
+        is_lazy = self.get_thread_connection().credentials.method.in_process
+        return super().execute(sql, auto_begin, fetch or is_lazy, limit)
+
     def add_query(self, *args: Any, **kwargs: Any) -> Any:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""
         # Opened first: either a cancel sees this connection open, or this thread sees the cancel.

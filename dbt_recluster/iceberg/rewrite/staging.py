@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
-from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.spark_module import SparkModule, cached_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
