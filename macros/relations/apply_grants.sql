@@ -1,4 +1,4 @@
-{#- dbt's; Spark itself has no statements for grants, only services that run it have, in their session catalog. -#}
+{#- dbt's. Open-source Spark has no statements for grants; services built on it have them for their session catalog. -#}
 {% macro recluster__apply_grants(relation, grant_config, should_revoke=True) %}
   {%- if not grant_config or adapter.takes_grants(relation) -%}
     {{ return(default__apply_grants(relation, grant_config, should_revoke)) }}

@@ -106,9 +106,12 @@ class ReclusterConnectionManager(SparkConnectionManager):
     def execute(
         self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
     ) -> Any:
-        """Run a statement to its end. A session in this process runs a query only when its rows are fetched."""
-        is_lazy = self.get_thread_connection().credentials.method.in_process
-        return super().execute(sql, auto_begin, fetch or is_lazy, limit)
+        """Run a statement to its end, which a session does by itself only for a query whose rows are fetched."""
+        answer = super().execute(sql, auto_begin, fetch, limit)
+        connection = self.get_thread_connection()
+        if not fetch and connection.credentials.method.in_process:
+            connection.handle.finish()
+        return answer
 
     def add_query(self, *args: Any, **kwargs: Any) -> Any:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from dbt.adapters.spark.session import Cursor, SessionConnectionWrapper
 from dbt_common.exceptions import DbtRuntimeError
@@ -41,7 +41,15 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     return session_of(parameters, start)
 
 
-class SessionCursor(Cursor):
+class _Cursor(Cursor):
+    def finish(self) -> None:
+        """Run a query whose rows nobody fetches, such as a check in a hook. Spark has run other statements already."""
+        if self._df is not None and not self._df.isLocal():
+            # As text, since no sink takes intervals, and Python does not hold every value.
+            self._df.selectExpr("cast(struct(*) as string)").write.format("noop").mode("overwrite").save()
+
+
+class SessionCursor(_Cursor):
     """Runs statements in the session of this process, as jobs that can be cancelled."""
 
     def __init__(
@@ -64,6 +72,11 @@ class SessionCursor(Cursor):
         with self._running():
             return super().fetchall()
 
+    def finish(self) -> None:
+        """Run a query whose rows nobody fetches."""
+        with self._running():
+            super().finish()
+
     @contextmanager
     def _running(self) -> Iterator[SparkSession]:
         with Interruptible():
@@ -75,7 +88,7 @@ class SessionCursor(Cursor):
                 raise DbtRuntimeError(readable_message(e)) from e
 
 
-class _ConnectCursor(Cursor):
+class _ConnectCursor(_Cursor):
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         super().__init__()
         self._session = session
@@ -85,9 +98,13 @@ class _ConnectCursor(Cursor):
 
 
 class _Handle(SessionConnectionWrapper):
-    def __init__(self, cursor: Callable[[], Cursor]) -> None:
+    def __init__(self, cursor: Callable[[], _Cursor]) -> None:
         connection: Any = SimpleNamespace(cursor=cursor)
         super().__init__(connection)
+
+    def finish(self) -> None:
+        """Run the last query, whose rows nobody fetches."""
+        cast(_Cursor, self._cursor).finish()
 
     @classmethod
     def _fix_binding(cls, value: Any) -> str:

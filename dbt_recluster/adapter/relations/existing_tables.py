@@ -72,7 +72,7 @@ class Tables:
             )
 
     def takes_grants(self, relation: BaseRelation) -> bool:
-        """Return whether Spark may have statements for grants: those of a service, in its session catalog."""
+        """Return whether to try grants, for which only services built on Spark have statements."""
         in_process = self.session.credentials.in_process
         return not in_process and self.catalogs.is_session_catalog(relation.database)
 

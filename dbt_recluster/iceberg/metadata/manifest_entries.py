@@ -108,7 +108,7 @@ def read_entries(
         raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
     parts.append(_columns(b"", fields))
     columns_of_parts = [list(arrays) for arrays in zip(*parts, strict=True)]
-    # Each column's parts are freed before the next column is put together.
+    # Frees the parts of each column before the next is concatenated.
     parts.clear()
     return {field.name: pa.concat_arrays(columns_of_parts.pop(0)) for field in fields}
 
