@@ -13,7 +13,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.operations import reclusters
+from dbt_recluster.adapter.operations import check_hooks, reclusters
 from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
@@ -105,6 +105,8 @@ class ModelBuild:
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         self._read_vars()
+        with as_dbt_errors():
+            check_hooks(self._macros)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)

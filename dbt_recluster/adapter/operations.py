@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
 from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import (
+    OPERATIONS,
     failure_line,
     metrics_path,
     operation_named,
@@ -186,14 +188,34 @@ def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> 
     return arguments
 
 
+def check_hooks(macros: Mapping[str, Any]) -> None:
+    """Check what is constant in the operations that a node's hooks call, since those of a post_hook run after the load.
+
+    Raises:
+        OptionError, ClusterKeyError: An argument is wrong, or there is no such argument.
+    """
+    for name, call in _calls([*macros["pre_hooks"], *macros["post_hooks"]]):
+        macro = getattr(macros.get(name), "macro", None)
+        if name in OPERATIONS and macro is not None and macro.package_name == "dbt_recluster":
+            constants = {TABLE.name: "this"}
+            for word in call.kwargs:
+                with suppress(nodes.Impossible):
+                    constants[word.key] = word.value.as_const()
+            OPERATIONS[name].read((TABLE, FORMAT), constants)
+
+
 def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether the text of a hook calls ``recluster``, perhaps conditionally, for its node's own table."""
+    for name, call in _calls(hooks):
+        tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
+        if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
+            return True
+    return False
+
+
+def _calls(hooks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, nodes.Call]]:
+    """Yield what hooks call, such as recluster() or dbt.recluster(), by its name."""
     environment = Environment(extensions=["jinja2.ext.do"])
     for hook in hooks:
         for call in environment.parse(hook["sql"]).find_all(nodes.Call):
-            # recluster() or dbt.recluster()
-            name = getattr(call.node, "name", getattr(call.node, "attr", None))
-            tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
-            if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
-                return True
-    return False
+            yield getattr(call.node, "name", getattr(call.node, "attr", "")), call

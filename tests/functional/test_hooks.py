@@ -161,11 +161,15 @@ class TestHooksThatCannot(Hooked):
         ("call", "text"),
         [
             ("recluster(dept=1)", "recluster has no argument 'dept'; did you mean depth?"),
-            ("recluster(depth='deep')", "depth must be a number of at least 1"),
+            ("recluster(depth='deep', final=true)", "depth must be a number of at least 1"),
+            ("expire_snapshots(older_than='0 fortnights')", "older_than must be a date such as"),
         ],
     )
-    def test_wrong_arguments(self, project: Any, call: str, text: str) -> None:
+    def test_wrong_arguments_are_an_error_before_the_build(
+        self, project: Any, sql: Any, call: str, text: str
+    ) -> None:
         assert text in self.message(project, f"{{{{ {call} }}}}", "wrong")
+        assert not [row for row in sql("show tables in {schema}") if row.tableName == "wrong"]
 
     def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
         """Spark is lazy: a guard that is not fetched guards nothing."""
