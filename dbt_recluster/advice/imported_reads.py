@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import Any, NamedTuple
-
-import pyarrow as pa
 
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
@@ -28,7 +26,7 @@ from dbt_recluster.iceberg.predicates import (
     both_alternatives,
     ranges_as_json,
 )
-from dbt_recluster.iceberg.rewrite.literals import ValueType
+from dbt_recluster.key.types import ColumnType
 from dbt_recluster.names import name_parts
 
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
@@ -249,8 +247,10 @@ def _query(line: bytes) -> tuple[datetime, str]:
 class LoggedFilters:
     """Parses filters of columns with these types from left to right; an unknown filter restricts nothing."""
 
-    def __init__(self, kinds: Mapping[str, ValueType]) -> None:
-        self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
+    def __init__(self, kinds: Mapping[str, ColumnType]) -> None:
+        self._alternatives = partial(
+            alternatives_of, kinds=kinds, read=lambda kind, text: kind.read_plan(text)
+        )
         # Longest first, since a name may begin with another one.
         self._columns = sorted(kinds, key=len, reverse=True)
 
@@ -289,12 +289,12 @@ class LoggedFilters:
                 values.append(self._literal())
             if not self._take(")"):
                 raise ValueError
-            return alternatives_of({"type": "in", "term": column, "values": values}, self._kinds)
+            return self._alternatives({"type": "in", "term": column, "values": values})
         value = self._literal()
         kind = _OPERATORS.get(operator[1], "starts-with")
         if kind == "starts-with":
             value = value.removesuffix("%")
-        return alternatives_of({"type": kind, "term": column, "value": value}, self._kinds)
+        return self._alternatives({"type": kind, "term": column, "value": value})
 
     def _literal(self) -> str:
         match = _LITERAL.match(self._text, self._at)
@@ -330,11 +330,3 @@ def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]
     if not is_complete or not any(all(word == given for given in between) for word in words):
         raise ValueError
     return reduce(partial(both_alternatives, "or" if " OR " in between else "and"), values)
-
-
-def _value(kind: ValueType, text: str) -> Any:
-    if pa.types.is_date(kind.arrow):
-        return _EPOCH + timedelta(days=int(text))
-    if pa.types.is_timestamp(kind.arrow):
-        return datetime(1970, 1, 1) + timedelta(microseconds=int(text))
-    return text == "true" if pa.types.is_boolean(kind.arrow) else kind.read(text)

@@ -21,6 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.types import value_type
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.arrays import FloatArray
 
@@ -153,11 +154,9 @@ def _on_one_axis(
 def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> FloatArray | None:
     """Return the position of each rank, 0 to 1, or None without numbers, or if nearly all blocks are in a corner."""
     ends = pa.concat_arrays([lower, upper.filter(pa.array(~unbounded))])
-    if pa.types.is_date32(ends.type):
-        ends = ends.cast(pa.int32())
-    if not any(is_a(ends.type) for is_a in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+    if not (kind := value_type(ends.type)).is_number:
         return None
-    numbers = ends.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers = kind.numbers(ends).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     use, values = np.isfinite(numbers), np.full(blocks.points, np.nan)
     values[np.concatenate([blocks.lower, blocks.upper[~unbounded]])[use]] = numbers[use]
     finite = np.flatnonzero(np.isfinite(values))

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
-from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
-from dbt_recluster.iceberg.rewrite.literals import ValueType, value_types
+from dbt_recluster.iceberg.predicates import alternatives_of, fold, range_types
 from dbt_recluster.iceberg.rewrite.sample import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Transform
+from dbt_recluster.key.types import ColumnType, Text
 
 SAMPLE_ROWS = 50_000
 _JOINED = {"and": np.logical_and, "or": np.logical_or}
@@ -38,7 +38,7 @@ class SampledRows:
     """A random sample of the columns among ``names`` that have bounds, of all rows if there are few."""
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
-        metadata, kinds = table.metadata(), value_types(table.columns.types)
+        metadata, kinds = table.metadata(), range_types(table.columns.types)
         names = [name for name in names if name in kinds]
         rows = int(metadata.rows.sum())
         sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
@@ -158,10 +158,10 @@ class _Column:
     ``order`` is the rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
     """
 
-    def __init__(self, values: pa.Array, kind: ValueType, is_whole: bool) -> None:
+    def __init__(self, values: pa.Array, kind: ColumnType, is_whole: bool) -> None:
         self.values, self.kind, self._is_whole = values.cast(kind.arrow), kind, is_whole
         plain, is_nan = self.values, np.zeros(len(values), np.bool_)
-        if pa.types.is_floating(kind.arrow):
+        if kind.has_nan:
             is_nan = _mask(pc.is_nan(plain))
             plain = pc.if_else(pa.array(is_nan), pa.scalar(None, kind.arrow), plain)
             plain = pc.add(plain, pa.scalar(0, kind.arrow))  # 0.0 for -0.0
@@ -209,16 +209,11 @@ class _Column:
             first, last = np.maximum(first - beyond, 0), np.minimum(last + beyond, len(self._known) - 1)
         places = (pa.array(np.where(rows > 0, ends, 0), mask=rows == 0) for ends in (first, last))
         lower, upper = map(self._known.take, places)
-        cut_off: dict[pa.DataType, tuple[Any, Any, Any]] = {
-            pa.string(): (pc.utf8_slice_codeunits, pc.utf8_length, LAST_CHARACTER),
-            pa.binary(): (pc.binary_slice, pc.binary_length, b"\xff"),
-        }
-        if width is not None and self.kind.arrow in cut_off:
-            start, length, end = cut_off[self.kind.arrow]
-            lower, short = (start(ends, 0, width) for ends in (lower, upper))
+        if width is not None and isinstance(self.kind, Text):
+            lower, short = (self.kind.truncated(ends, width) for ends in (lower, upper))
             # Iceberg counts the last character up instead.
-            longer = pc.binary_join_element_wise(short, end, end[:0])
-            upper = pc.if_else(pc.greater(length(upper), width), longer, upper)
+            longer = pc.binary_join_element_wise(short, self.kind.after, self.kind.after[:0])
+            upper = pc.if_else(pc.greater(self.kind.width_of(upper), width), longer, upper)
         null, nan = self.order < 0, self.order >= len(self._known)
         nulls, nans = (np.bincount(block[rows], minlength=blocks) > 0 for rows in (null, nan))
         return _Bounds(lower, upper, nulls, nans)
@@ -232,7 +227,7 @@ class _Bounds(NamedTuple):
     nulls: BoolArray  # blocks with a NULL, bool (n,)
     nans: BoolArray  # blocks with a NaN, bool (n,)
 
-    def may_hold(self, node: Mapping[str, Any], kind: ValueType) -> BoolArray:
+    def may_hold(self, node: Mapping[str, Any], kind: ColumnType) -> BoolArray:
         """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
         comparison, valued = node["type"], _mask(self.lower.is_valid())
         without_value = {"is-null": self.nulls, "not-null": valued | self.nans}

@@ -1,7 +1,7 @@
 """The curve of a table, whose boundaries are recorded in a property for each column.
 
-A boundary is recorded as text, binary and numbers as hexadecimal digits. The start of a text is enough, as any value
-between two parts separates them.
+A boundary is recorded as text (see `ColumnType.as_texts`). The start of a text is enough, as any value between two
+parts separates them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
@@ -26,7 +23,7 @@ from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
 from dbt_recluster.iceberg.table_properties import CURVE_PREFIX, curve_property
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.curve import BITS, Curve
-from dbt_recluster.key.transforms import EXACT
+from dbt_recluster.key.types import TYPES, value_type
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 
 # Bytes of a property that was tampered with, unpacked.
@@ -34,10 +31,6 @@ _MOST_UNPACKED = 1 << 22
 _COUNT = (1 << BITS) - 1
 # The most characters kept of the last boundary.
 _LAST = 64
-_ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
-_TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
-# The whole numbers that stand for values of a type.
-_STORED = {pa.bool_(): pa.int8(), pa.date32(): pa.int32(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
         ClusterKeyError: Values of a column begin alike for so long that boundaries do not tell them apart.
     """
     for field, ends in zip(key.on_curve, curve.boundaries, strict=True):
-        if pa.types.is_string(ends.type) or pa.types.is_binary(ends.type):
+        if value_type(ends.type).width_of:
             values = ends.to_pylist()
             if any(len(end) > LONGEST_TEXT and end == following for end, following in pairwise(values)):
                 raise ClusterKeyError(
@@ -113,7 +106,7 @@ def _encoded(curve: Curve, number: int, field: KeyField, field_id: int) -> str:
     boundaries = curve.boundaries[number]
     facts = {"item": str(field), "id": field_id, "type": str(boundaries.type), "newest": curve.newest}
     facts["ascending"] = any(curve.ascending[number : number + 1])
-    texts = _as_texts(boundaries)
+    texts = value_type(boundaries.type).as_texts(boundaries)
     for bits in range(BITS, 0, -1):
         # Boundaries that repeat take no room; then parts are fewer.
         step = 1 << (BITS - bits)
@@ -135,7 +128,7 @@ def _decoded(
     is_own = item == field if field_id is None else recorded["id"] == field_id
     if not is_own or item.transform != field.transform:
         return None
-    kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
+    kind = value_type(_arrow_type(recorded["type"]))
     compressed = base64.b64decode(recorded["shortened"], validate=True)
     shared, added = json.loads(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
     texts, last = [], ""
@@ -144,10 +137,14 @@ def _decoded(
         texts.append(last)
     if len(texts) != _COUNT:
         return None
-    return _of_texts(texts, kind), recorded.get("ascending") is True, int(recorded.get("newest", 0))
+    return kind.of_texts(texts), recorded.get("ascending") is True, int(recorded.get("newest", 0))
 
 
-def _decimal_type(text: str) -> pa.DataType:
+def _arrow_type(text: str) -> pa.DataType:
+    """Return the Arrow type that is printed as ``text``."""
+    known = {str(kind): kind for column in TYPES for kind in column.bounds.values()}
+    if text in known:
+        return known[text]
     kind, _, numbers = text.removesuffix(")").partition("(")
     precision, scale = map(int, numbers.split(","))
     # Truncated decimals have more digits than others.
@@ -176,43 +173,3 @@ def _shared(left: str, right: str) -> int:
     """Return how many characters two texts have in common at their start."""
     differing = (n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(differing, min(len(left), len(right)))
-
-
-def _as_texts(values: pa.Array) -> list[str]:
-    """Return values as text in the same order."""
-    kind, stored = values.type, _STORED.get(values.type, values.type)
-    if pa.types.is_string(kind):
-        return list(values.to_pylist())
-    if pa.types.is_binary(kind):
-        return [value.hex() for value in values.to_pylist()]
-    if pa.types.is_decimal(kind):
-        numbers = [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
-    elif pa.types.is_floating(kind):
-        numbers = _in_order((values.to_numpy() + 0.0).view(str(stored))).tolist()
-    else:
-        numbers = values.cast(stored).to_pylist()
-    digits = stored.bit_width // 4
-    return [f"{number + 16**digits // 2:0{digits}x}" for number in numbers]
-
-
-def _of_texts(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
-    ends, stored = list[Any](texts), _STORED.get(kind, kind)
-    if pa.types.is_binary(kind):
-        ends = [bytes.fromhex(text + "0" * (len(text) % 2)) for text in texts]
-    elif not pa.types.is_string(kind):
-        digits = stored.bit_width // 4
-        ends = [int(text.ljust(digits, "0"), 16) - 16**digits // 2 for text in texts]
-    if sorted(ends) != ends:
-        raise ValueError("boundaries ascend")
-    if pa.types.is_floating(kind):
-        return pa.array(_in_order(np.array(ends, str(stored)))).view(kind)
-    if pa.types.is_decimal(kind):
-        # The start of its digits may be less than the least number of the type.
-        known = (max(number, 1 - 10**kind.precision) for number in ends)
-        ends = [Decimal(number).scaleb(-kind.scale, EXACT) for number in known]
-    return pa.array(ends, stored).cast(kind)
-
-
-def _in_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the bits of numbers as whole numbers in their order, or these as the bits."""
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dbt_recluster.clustering import curve_boundaries
 from dbt_recluster.clustering.curve_boundaries import SampledLoad
@@ -23,6 +22,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Truncate
+from dbt_recluster.key.types import value_type
 
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
@@ -155,6 +155,5 @@ def _sample_of_table(table: ClusteredTable, rows: int) -> SampledLoad:
 
 def _as_boundaries(values: pa.Array) -> pa.Array:
     """Return values for boundaries: text is cut off, and UTF-8."""
-    if pa.types.is_string(values.type):
-        return pc.utf8_slice_codeunits(decoded_text(values), 0, LONGEST_TEXT + 1)
-    return pc.binary_slice(values, 0, LONGEST_TEXT + 1) if pa.types.is_binary(values.type) else values
+    kind = value_type(values.type)
+    return kind.truncated(decoded_text(values), LONGEST_TEXT + 1) if kind.width_of else values

@@ -6,12 +6,15 @@ Spark parses and plans the text, and Iceberg converts it; it never becomes part 
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from datetime import date
+from decimal import Decimal
+from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,12 +25,12 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.iceberg.rewrite.literals import ValueType, as_json, value_types
 from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
+from dbt_recluster.key.types import ColumnType, Text, column_type
 from dbt_recluster.text import shortened
 
 if TYPE_CHECKING:
@@ -39,8 +42,6 @@ T = TypeVar("T")
 
 # A predicate with more alternatives says little about where reads end.
 MOST_RANGES = 200
-# The greatest text with a prefix is the prefix followed by it.
-LAST_CHARACTER = "\U0010ffff"
 
 # The closed range of one column; None is an open end.
 Interval = tuple[Any, Any]
@@ -219,7 +220,7 @@ class Ranges:
 
     def __init__(self, table: IcebergTable, columns: Columns) -> None:
         self._table, self._columns = table, columns
-        self.kinds = value_types(columns.types)
+        self.kinds = range_types(columns.types)
 
     def of_predicate(self, predicate: Predicate) -> list[ColumnRanges]:
         """Return the ranges of each alternative of a predicate, without empty ones."""
@@ -237,7 +238,7 @@ class Ranges:
         ranges = {}
         for column, interval in value.items():
             try:
-                lower, upper = map(self.kinds[column].read_again, interval)
+                lower, upper = (_read_end(self.kinds[column], end) for end in interval)
             except (KeyError, ValueError, TypeError, ArithmeticError):
                 continue
             is_open = lower is None and upper is None
@@ -275,9 +276,41 @@ class Ranges:
         return " and ".join(terms)
 
 
+def range_types(types: Mapping[str, str]) -> dict[str, ColumnType]:
+    """Return the types of the columns that can have ranges, given Spark's type of each column."""
+    kinds = {path: column_type(kind) for path, kind in types.items()}
+    return {path: kind for path, kind in kinds.items() if kind.spark}
+
+
 def ranges_as_json(ranges: ColumnRanges) -> dict[str, list[Any]]:
     """Return ranges as JSON, for :meth:`Ranges.of_json`."""
-    return {column: [as_json(end) for end in interval] for column, interval in ranges.items()}
+    return {column: [_as_json(end) for end in interval] for column, interval in ranges.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _read_end(kind: ColumnType, value: Any) -> Any:
+    """Read the output of `_as_json`, or raise if it is not of this type."""
+    if value is None:
+        return None
+    end = kind.read(value)
+    if _as_json(end) != value or isinstance(end, bool) != isinstance(value, bool):
+        raise ValueError
+    _check_end(kind, end)
+    return end
+
+
+def _check_end(kind: ColumnType, value: Any) -> None:
+    """Raise a ValueError or an ArithmeticError if the type does not hold a value, or it is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    pa.scalar(value, kind.arrow)
 
 
 def both_alternatives(word: str, left: list[ColumnRanges], right: list[ColumnRanges]) -> list[ColumnRanges]:
@@ -290,8 +323,12 @@ def both_alternatives(word: str, left: list[ColumnRanges], right: list[ColumnRan
     return both if len(both) <= MOST_RANGES and {} not in both else [{}]
 
 
-def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRanges]:
-    """Return the alternatives of a comparison, true or false in Iceberg's JSON."""
+def alternatives_of(
+    node: Any,
+    kinds: Mapping[str, ColumnType],
+    read: Callable[[ColumnType, Any], Any] = lambda kind, value: kind.read(value),
+) -> list[ColumnRanges]:
+    """Return the alternatives of a comparison in Iceberg's JSON, of true or of false. ``read`` reads its values."""
     if isinstance(node, bool):
         return [{}] if node else []
     column = node.get("term")
@@ -299,29 +336,29 @@ def alternatives_of(node: Any, kinds: Mapping[str, ValueType]) -> list[ColumnRan
     if kind is None:
         return [{}]
     try:
-        intervals = _intervals(node, kind)
+        intervals = _intervals(node, kind, partial(read, kind))
         for end in chain.from_iterable(intervals):
-            kind.check(end)
+            _check_end(kind, end)
     except (ValueError, ArithmeticError):  # a date beyond Python's
         return [{}]
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else [{}]
 
 
-def _intervals(node: Mapping[str, Any], kind: ValueType) -> list[Interval]:
+def _intervals(node: Mapping[str, Any], kind: ColumnType, read: Callable[[Any], Any]) -> list[Interval]:
     """Return the intervals of a comparison, or none if it is not a range."""
     comparison, step = node["type"], kind.step
     if comparison == "in":
-        return [(value, value) for value in sorted(map(kind.read, node["values"]))]
+        return [(value, value) for value in sorted(map(read, node["values"]))]
     if "value" not in node:
         return []
-    value = kind.read(node["value"])
+    value = read(node["value"])
     if comparison == "eq":
         return [(value, value)]
     if comparison in ("gt", "gt-eq"):
         return [(value if comparison == "gt-eq" or step is None else value + step, None)]
     if comparison in ("lt", "lt-eq"):
         return [(None, value if comparison == "lt-eq" or step is None else value - step)]
-    return [(value, value + LAST_CHARACTER)] if comparison == "starts-with" else []
+    return [(value, value + Text.after)] if comparison == "starts-with" else []
 
 
 def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:

@@ -27,6 +27,7 @@ from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
+from dbt_recluster.key.types import value_type
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -166,9 +167,9 @@ def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Arr
     warnings = []
     for column, lower in zip((item.column for item in key.fields), bounds, strict=True):
         _, width = _metrics_mode(table, column)
-        if not width or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
+        length = value_type(lower.type).width_of
+        if not width or length is None:
             continue
-        length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
         if (pc.max(length(lower)).as_py() or 0) >= width:
             warnings.append(
                 f"Bounds of {column} are cut off after {width} characters, so blocks of values that begin alike "

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from dbt_recluster.exceptions import ClusterKeyError, KeyTypeError
 from dbt_recluster.key.columns import (
     Columns,
-    base_type,
     quote_if_needed,
     quote_path,
     split_at_commas,
     unquote,
 )
-from dbt_recluster.key.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
+from dbt_recluster.key.transforms import TRANSFORMS, FunctionCall, Transform
+from dbt_recluster.key.types import column_type
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
 
@@ -53,11 +53,11 @@ class KeyField:
         spark_type = columns.types.get(path or "", "")
         if path is None:
             why = columns.why_not(self.column)
-        elif base_type(spark_type) not in ORDERED:
+        elif not (kind := column_type(spark_type)).transforms:
             raise KeyTypeError(
                 f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
             )
-        elif base_type(spark_type) not in self.transform.types:
+        elif self.transform.name not in kind.transforms:
             why = f"{path} is {spark_type}, and this expression needs {' or '.join(self.transform.types)}"
         else:
             return replace(self, column=path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
 from itertools import compress, product
 from typing import Any
@@ -19,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dbt_recluster.key.types import filled, value_type
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -48,11 +49,11 @@ class Curve:
         boundaries = []
         for column in columns:
             valid = np.asarray(column.is_valid())
-            if pa.types.is_floating(column.type):
+            if value_type(column.type).has_nan:
                 valid &= ~np.isnan(column.to_numpy(zero_copy_only=False))
             place = np.flatnonzero(valid)
             if not len(place):
-                boundaries.append(_anywhere(column.type, (1 << bits) - 1))
+                boundaries.append(pa.array([value_type(column.type).some] * ((1 << bits) - 1), column.type))
                 continue
             order = place[np.asarray(pc.sort_indices(column.take(pa.array(place))))]
             weight = np.ones(len(order)) if weights is None else weights[order]
@@ -92,13 +93,6 @@ class Curve:
         return self.index(columns) + (is_new.astype(np.int64) << (self.bits * len(columns)))
 
 
-def _anywhere(kind: pa.DataType, count: int) -> pa.Array:
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.array([b""] * count, kind)
-    value = False if pa.types.is_boolean(kind) else date(1970, 1, 1) if pa.types.is_date32(kind) else 0
-    return pa.array([value] * count, kind)
-
-
 def _ranks(boundaries: pa.Array, values: pa.Array, first: bool) -> IntArray:
     valid = np.asarray(values.is_valid())
     ends, numbers = _as_numbers(boundaries), _as_numbers(values)
@@ -127,16 +121,8 @@ def _bisect(
 
 def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic] | None:
     """Values as numbers in the same order, 0 for NULL; None if their type has no such numbers."""
-    kind = values.type
-    if pa.types.is_date32(kind):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(kind):
-        values = values.cast(pa.int64())
-    elif pa.types.is_boolean(kind):
-        values = values.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return None
-    return np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
+    kind = value_type(values.type)
+    return np.asarray(filled(kind.numbers(values))) if kind.is_exact else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,23 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.key.columns import base_type, decimal_scale
+from dbt_recluster.key.types import (
+    TYPES,
+    Date,
+    DecimalNumber,
+    Integer,
+    Time,
+    column_type,
+    filled,
+    like,
+    value_type,
+)
 
-INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
-TIMES = ("timestamp", "timestamp_ntz")
-TEXTS = ("string", "varchar", "char")
-# Without Iceberg's uuid: Spark reads it as text, in another order, so filters on sorted files lose rows.
-ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
-
-EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
 _MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
 _MOST_SPANS = 2**33
 
@@ -48,7 +49,6 @@ class Transform:
 
     name: ClassVar[str] = "identity"  # Iceberg's, also of the method of its ``Expressions``
     written: ClassVar[Sequence[str]] = ("a column",)  # examples for errors
-    types: ClassVar[Sequence[str]] = ORDERED  # Spark's types that it takes
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
@@ -64,6 +64,11 @@ class Transform:
     def arguments(self) -> tuple[int, ...]:
         """The further arguments of Iceberg's ``Expressions``."""
         return ()
+
+    @property
+    def types(self) -> list[str]:
+        """Spark's types that it takes."""
+        return [name for kind in TYPES if self.name in kind.transforms for name in kind.spark]
 
     def text(self, column: str) -> str:
         """Return the item as users write it, and as DDL if ``column`` is quoted."""
@@ -86,9 +91,7 @@ class Transform:
 
     def values(self, values: pa.Array) -> pa.Array:
         """Return the transform of a column's values."""
-        kind = values.type
-        is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
-        return values.cast(pa.int64()) if is_time else values
+        return values.cast(pa.int64()) if isinstance(value_type(values.type), Time) else values
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
         """Convert Spark's results of :meth:`sql` to those of :meth:`values`."""
@@ -99,9 +102,8 @@ class Transform:
 
         Times are microseconds since 1970, or days ``of_date`` columns.
         """
-        if pa.types.is_temporal(value.type):
-            return int(value.cast(pa.int32() if of_date else pa.int64()).as_py())
-        return value.as_py()
+        kind = value_type(value.type)
+        return value.cast(kind.whole).as_py() if isinstance(kind, Date) else value.as_py()
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
         """Return the next value, or None if it is unknown."""
@@ -115,7 +117,6 @@ class Transform:
 class Span(Transform):
     """A unit of time, as the number of units since 1970."""
 
-    types: ClassVar[Sequence[str]] = ("date", *TIMES)
     units: ClassVar[Sequence[str]] = ()  # further names of the unit for ``date_trunc``
     # Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
     parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
@@ -139,13 +140,13 @@ class Span(Transform):
 
     def values(self, values: pa.Array) -> pa.Array:
         numbers = _numbers(values)
-        is_date = pa.types.is_date32(values.type)
         # To NumPy the first microsecond is no time.
-        times = numbers.astype("datetime64[D]") if is_date else (numbers // 10**6).astype("datetime64[s]")
-        return _like(times.astype(self.numpy_type).astype("int64"), values)
+        in_days = value_type(values.type).in_days
+        times = numbers.astype("datetime64[D]") if in_days else (numbers // 10**6).astype("datetime64[s]")
+        return like(times.astype(self.numpy_type).astype("int64"), values)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
-        return _like(_numbers(results), results)
+        return like(_numbers(results), results)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
         unit, factor = ("D", 1) if of_date else ("s", 10**6)
@@ -165,7 +166,6 @@ class Hour(Span):
 
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
-    types = TIMES
     parts = (*Span.parts, "hour({})")
     numpy_type = "datetime64[h]"
 
@@ -241,7 +241,6 @@ class Truncate(Transform):
 
     name = "truncate"
     written = ("truncate(n, c)", "substr(c, 1, n)", "left(c, n)")
-    types = (*INTEGERS, "decimal", *TEXTS, "binary")
     width: int
 
     @classmethod
@@ -271,13 +270,7 @@ class Truncate(Transform):
         return f"truncate({column}, {self.width}) ASC NULLS FIRST"
 
     def order_by(self, column: str, spark_type: str) -> str:
-        if base_type(spark_type) == "decimal":
-            # The width is unscaled: 50 is 0.50 in a decimal(10, 2).
-            width = Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT)
-            return f"try_subtract({column}, pmod({column}, {width:f}))"
-        if base_type(spark_type) in INTEGERS:
-            return f"try_subtract({column}, pmod({column}, {self.width}))"
-        return f"substr({column}, 1, {self.width})"
+        return column_type(spark_type).truncated_sql(column, self.width)
 
     def sql(self, column: str, functions: str) -> str:
         # A value that Java's numbers would overflow stays itself.
@@ -285,34 +278,21 @@ class Truncate(Transform):
         return f"least({truncated}, {column})"
 
     def values(self, values: pa.Array) -> pa.Array:
-        kind = values.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return pc.utf8_slice_codeunits(values, 0, self.width)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return pc.binary_slice(values, 0, self.width)
-        if pa.types.is_decimal(kind):
-            # Python integers, for up to 38 digits. Spark turns longer decimals into NULL.
-            unscaled = (None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist())
-            truncated = (None if v is None else v - v % self.width for v in unscaled)
-            texts = [None if v is None or v <= -(10**kind.precision) else str(v) for v in truncated]
-            return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
-        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
-        return _like(np.minimum(numbers - numbers % self.width, numbers), values)
+        return value_type(values.type).truncated(values, self.width)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
         # Spark has truncated them; Arrow cannot truncate text that is not UTF-8.
-        is_text = pa.types.is_string(results.type) or pa.types.is_binary(results.type)
-        return results if is_text else self.values(results)
+        return results if value_type(results.type).width_of else self.values(results)
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        if pa.types.is_integer(value.type) and value.type != pa.int64():
+        if isinstance(value_type(value.type), Integer) and value.type != pa.int64():
             return pa.scalar(value.as_py() + self.width, pa.int64())
         return None
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
-        if base_type(spark_type) != "decimal":
-            return None
-        return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type), EXACT))
+        kind = column_type(spark_type)
+        # Truncated decimals are unscaled.
+        return str(kind.scaled(value.as_py())) if isinstance(kind, DecimalNumber) else None
 
 
 # In the order of error messages.
@@ -326,17 +306,10 @@ def transform_of_iceberg(text: str) -> Transform | None:
 
 def _numbers(values: pa.Array) -> Any:
     """Return dates as days, times as microseconds since 1970, and NULL as 0: int64 (n,)."""
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-
-
-def _like(numbers: Any, values: pa.Array) -> pa.Array:
-    """Return numbers as int64 with the NULLs of ``values``."""
-    return pa.array(numbers, type=pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return filled(value_type(values.type).numbers(values)).astype(np.int64)
 
 
 def _number(value: pa.Scalar) -> int:
     """Return a number of units, a date or an int, limited to those that NumPy can count in seconds."""
-    number = int((value.cast(pa.int32()) if pa.types.is_date32(value.type) else value).as_py())
+    number = int(Transform().start(value, of_date=True))
     return min(max(number, -_MOST_SPANS), _MOST_SPANS)

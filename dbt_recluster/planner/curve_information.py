@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.key.box_tree import cut_into_boxes, hulls, points_in_boxes, tile_sides
+from dbt_recluster.key.types import value_type
 from dbt_recluster.planner.arrays import BoolArray, IntArray
 from dbt_recluster.planner.curves import CurveBlocks
 from dbt_recluster.planner.metrics import ReadCosts, rounded
@@ -194,7 +195,10 @@ def _parts_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
     """The first and the last part of each column of the curve that reads ask for, int64 (m,) each."""
     curve, leading = blocks.curve, blocks.leading
     lower, upper = (
-        [pa.array(side[leading + place], _wide(ends.type)) for place, ends in enumerate(curve.boundaries)]
+        [
+            pa.array(side[leading + place], value_type(ends.type).wide or ends.type)
+            for place, ends in enumerate(curve.boundaries)
+        ]
         for side in (reads.lower, reads.upper)
     )
     last = curve.parts - 1
@@ -202,10 +206,3 @@ def _parts_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
         (low, np.where(np.asarray(end.is_valid()), high, last))
         for low, high, end in zip(curve.ranks(lower, first=True), curve.ranks(upper), upper, strict=True)
     ]
-
-
-def _wide(kind: pa.DataType) -> pa.DataType:
-    """A type that also holds the values beyond this one with which a read may compare a column."""
-    if pa.types.is_integer(kind):
-        return pa.int64()
-    return pa.float64() if pa.types.is_floating(kind) else kind

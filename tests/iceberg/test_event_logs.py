@@ -16,7 +16,7 @@ from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, LoggedF
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_log_files import EventLogFiles
-from dbt_recluster.iceberg.rewrite.literals import value_types
+from dbt_recluster.iceberg.predicates import range_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
 STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
@@ -216,7 +216,7 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
         for plan in (noise * many, f"{noise * many}\n{scan()}", f"{scan()}{noise * many}"):
             assert len(list(scans(plan))) <= 2, noise
     assert list(scans(f"{' ' * many}lake.s.t (branch=b) [filters=, groupedBy=[k]] ")) == [("lake.s.t", "")]
-    logged = LoggedFilters(value_types({"k": "int", "v": "string"}))
+    logged = LoggedFilters(range_types({"k": "int", "v": "string"}))
     for filters in (
         "(" * many,
         "'" * many,

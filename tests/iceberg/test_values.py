@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.rewrite.literals import keys_sql, printed
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.key.transforms import EXACT
+from dbt_recluster.key.types import EXACT
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = ("i", "l", "n", "w", "day", "ts", "tz", "u", "flag", "d", "f", "b")

@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.metadata.manifest_entries import (
 )
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.transforms import Transform
+from dbt_recluster.key.types import value_type
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -197,7 +198,7 @@ def key_bounds(
     bounded = upper.is_valid().to_numpy(zero_copy_only=False)
     unbounded = ~bounded & ~all_null
 
-    if pa.types.is_floating(lower.type):
+    if value_type(lower.type).has_nan:
         nans = _numbers(metrics, "nan_value_count", missing=-1)
         only_nans = (nans > 0) & (np.maximum(nulls, 0) + nans == rows)
         nan = pa.scalar(float("nan"), lower.type)

@@ -19,6 +19,7 @@ from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.key.types import iceberg_type
 
 # Beyond these limits, far above an incremental load, the whole table is read.
 MOST_MANIFESTS = 100
@@ -176,7 +177,7 @@ def _field_names(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict
     """
     today = table.iceberg.Partitioning.partitionType(table.java).asSchema()
     fields = json.loads(str(table.iceberg.SchemaParser.toJson(today)))["fields"]
-    names = {str(f["id"]): f["name"] for f in fields if f["type"] not in ("float", "double")}
+    names = {str(f["id"]): f["name"] for f in fields if not iceberg_type(f["type"]).has_nan}
     specs = {}
     for spec_id in spec_ids:
         spec = json.loads(str(table.iceberg.PartitionSpecParser.toJson(table.java.specs().get(spec_id))))

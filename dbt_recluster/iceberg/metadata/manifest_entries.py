@@ -6,7 +6,6 @@ A query of the same table by Spark takes half a second more for few entries, and
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,6 +20,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import FIELDS, STRUCT, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
+from dbt_recluster.key.types import iceberg_type
 
 # The maps of a column's metrics.
 _MAPS = {
@@ -29,18 +29,7 @@ _MAPS = {
     "lower_bound": "data_file.lower_bounds",
     "upper_bound": "data_file.upper_bounds",
 }
-# Iceberg's types whose values are read as numbers, since parsers do not know every year.
-_NUMBERS = {"date": "int", **dict.fromkeys(("timestamp", "timestamptz"), "long")}
-_ARROW = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-}
+_AS_PRINTED = ("boolean", "int", "long")  # types whose JSON is what Java prints
 # An expression in Iceberg's JSON.
 Condition = Mapping[str, Any]
 
@@ -200,13 +189,13 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
     functions = JavaFunctions(table.spark)
     handles = []
     for field in fields:
-        value, stored = functions.value_at(field.places), _NUMBERS.get(field.kind, field.kind)
+        value, stored = functions.value_at(field.places), iceberg_type(field.kind).json_type or field.kind
         kind = table.iceberg.types.Types.fromPrimitiveString(stored)
         if field.key is not None:
             value = functions.then(value, functions.item_of(field.key))
         if field.is_encoded:
             value = functions.then(value, functions.decoded(kind))
-        is_json = stored in ("boolean", "int", "long")  # as Java prints them
+        is_json = stored in _AS_PRINTED
         handles.append(value if is_json else functions.then(value, functions.to_json(kind)))
     return functions.function(functions.fields(STRUCT, handles))
 
@@ -214,8 +203,8 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
 def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
     """Parse lines of :func:`_text`, whose JSON has no control characters."""
     names = [str(place) for place in range(len(fields))]
-    stored = [_ARROW.get(_NUMBERS.get(field.kind, field.kind), pa.string()) for field in fields]
-    types = [pa.string() if pa.types.is_floating(kind) else kind for kind in stored]
+    stored = [iceberg_type(field.kind).json_type or field.kind for field in fields]
+    types = [iceberg_type(name).arrow if name in _AS_PRINTED else pa.string() for name in stored]
     table = pa.schema(zip(names, types, strict=True)).empty_table()
     if lines:
         table = csv.read_csv(
@@ -230,16 +219,12 @@ def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
 
 def _values(column: pa.Array, kind: str) -> pa.Array:
     """Convert the JSON of a column's values, or its numbers."""
+    known = iceberg_type(kind)
     if not pa.types.is_string(column.type):
-        return column.cast(_ARROW[kind])
+        return column.cast(known.arrow)
     if kind == "string" and not pc.any(pc.match_substring(column, "\\")).as_py():
         return pc.utf8_slice_codeunits(column, 1, -1)
     text = ",".join(column.fill_null("null").to_pylist())
-    if kind in ("float", "double"):  # Python reads NaN and Infinity unquoted
+    if known.has_nan:  # Python reads NaN and Infinity unquoted
         text = text.replace('"', "")
-    values = json.loads(f"[{text}]")
-    if kind == "binary" or kind.startswith("fixed"):
-        return pa.array([None if value is None else bytes.fromhex(value) for value in values], pa.binary())
-    array = pa.array(values, _ARROW.get(kind, pa.string()))
-    decimal = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
-    return array.cast(pa.decimal128(*map(int, decimal.groups()))) if decimal else array
+    return known.from_json(json.loads(f"[{text}]"))

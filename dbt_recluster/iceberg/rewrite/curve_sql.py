@@ -21,18 +21,9 @@ import pyarrow as pa
 from dbt_recluster.iceberg.rewrite.literals import column_starts, keys_sql
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
-from dbt_recluster.key.columns import base_type, quote_path
+from dbt_recluster.key.columns import quote_path
 from dbt_recluster.key.curve import Curve, curve_states
-from dbt_recluster.key.transforms import INTEGERS, TEXTS
-
-# What the boundaries of a column are compared with, and their type, by Spark's type of the column.
-_COMPARED = {
-    "date": ("unix_date({})", "int"),
-    "timestamp": ("unix_micros({})", "bigint"),
-    "float": ("{}", "double"),
-    **dict.fromkeys(INTEGERS, ("{}", "bigint")),
-    **dict.fromkeys(TEXTS, ("{}", "string")),
-}
+from dbt_recluster.key.types import column_type
 
 
 def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
@@ -106,14 +97,12 @@ def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place
 
 def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:
     """Return SQL of the values of a column on a curve, NULL for NULL, and of the array that they are searched in."""
-    kind, starts = base_type(spark_type), column_starts(field, spark_type, boundaries)
-    value, compared = _COMPARED.get(kind, ("{}", spark_type))
-    if kind == "timestamp_ntz":
-        starts = starts.cast(pa.timestamp("us"))
-    if kind in (*TEXTS, "binary", "timestamp_ntz"):
-        array = keys_sql([[start] for start in starts], [compared])
+    kind, starts = column_type(spark_type), column_starts(field, spark_type, boundaries)
+    value, compared = kind.compared
+    if kind.has_own_literals:
+        array = keys_sql([[start] for start in starts.cast(kind.arrow)], [compared or spark_type])
     else:
-        array = _constants(starts.to_pylist(), compared)
+        array = _constants(starts.to_pylist(), compared or spark_type)
     return value.format(quote_path(field.column)), array
 
 
@@ -123,7 +112,7 @@ def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
     ends, reaches = boundaries[-1:], ">"
     if following is not None:
         ends, reaches = pa.array([following.as_py()], following.type), ">="
-        start = field.transform.start(following, of_date=base_type(spark_type) == "date")
+        start = field.transform.start(following, of_date=column_type(spark_type).in_days)
         if column_starts(field, spark_type, ends)[0].as_py() != start:
             return "false"  # the type has no such value
     value, array = _searched(field, spark_type, ends)

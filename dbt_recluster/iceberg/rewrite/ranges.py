@@ -6,8 +6,10 @@ This pays for sorted files, of which a block needs a few row groups. Unsorted fi
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +22,14 @@ from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.keyed_rows import Cuts
-from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_json
+from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.key.box_tree import BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Transform
+from dbt_recluster.key.types import ColumnType, iceberg_type
 
 _ALL: Condition = {"type": "literal", "value": True}
 _METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
@@ -84,7 +87,7 @@ class _Conditions:
     """Blocks as conditions on columns that hold for every row of a block, and for some others."""
 
     def __init__(self, table: IcebergTable, key: ClusterKey) -> None:
-        self._kinds = {path: kind for path, kind, _ in table.primitive_fields()}
+        self._kinds = {path: iceberg_type(name) for path, name, _ in table.primitive_fields()}
         self._table, self._key = table, key
 
     def of_blocks(self, curve: Curve | None, cuts: Cuts) -> list[Condition]:
@@ -113,7 +116,7 @@ class _Conditions:
     def _between(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
         """Return a condition that holds for every row from one key to below another, by their first item."""
         field, closed = self._key.fields[0], len(self._key.fields) > 1
-        is_date = self._kinds[field.column] == "date"
+        is_date = self._kinds[field.column].in_days
 
         def start(value: pa.Scalar | None) -> Any:
             return None if value is None else field.transform.start(value, of_date=is_date)
@@ -134,17 +137,34 @@ class _Conditions:
         NULL is below all values. To Spark, NaN is above all numbers; to Iceberg, it is in no range.
         """
         kind, conditions = self._kinds[column], list[Condition]()
-        least, end = iceberg_json(lower, kind, up=False), iceberg_json(upper, kind, up=True)
+        least, end = _constant(lower, kind, up=False), _constant(upper, kind, up=True)
         if lower != lower:
             conditions.append(compare("is-nan", column))
         elif least is not None:
             above = compare("gt-eq", column, value=least)
-            to_the_end = kind in ("float", "double") and (upper is None or upper != upper)
+            to_the_end = kind.has_nan and (upper is None or upper != upper)
             conditions.append(combine("or", [above, compare("is-nan", column)]) if to_the_end else above)
         if end is not None:
             below = compare("lt-eq" if closed else "lt", column, value=end)
             conditions.append(combine("or", [below, compare("is-null", column)]) if lower is None else below)
         return combine("and", conditions) if conditions else _ALL
+
+
+def _constant(value: Any, kind: ColumnType, *, up: bool) -> Any | None:
+    """Return a value, as from :meth:`Transform.start`, for Iceberg's parser of expressions.
+
+    It is None if the parser has no constant for it. -0.0 and 0.0 are one value to Spark, and two to Iceberg, so zero is
+    rounded ``up`` or down.
+    """
+    if isinstance(value, (bool, bytes)):
+        return None
+    if isinstance(value, int):
+        bits = 31 if kind.in_days else 63
+        return value if -(1 << bits) <= value < 1 << bits else None
+    if isinstance(value, float):
+        zero = 0.0 if up else -0.0
+        return (value or zero) if math.isfinite(value) else None
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _python(value: pa.Scalar) -> Any | None:

@@ -24,9 +24,9 @@ from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import base_type, quote_path
+from dbt_recluster.key.columns import quote_path
 from dbt_recluster.key.curve import Curve, FloatArray
-from dbt_recluster.key.transforms import TEXTS
+from dbt_recluster.key.types import column_type, value_type
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
 _ROW_BITS = 33
@@ -138,9 +138,13 @@ def _read(
     partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
     group_of = np.array([partition.group for partition in partitions])
     types = table.columns().types
-    kinds = [base_type(types[field.column]) for field in key.fields]
+    kinds = [column_type(types[field.column]) for field in key.fields]
     bounding = kinds[:1] if key.leading else kinds
-    texts = [quote_path(f.column) for f, kind in zip(key.fields, bounding, strict=False) if kind in TEXTS]
+    texts = [
+        quote_path(f.column)
+        for f, kind in zip(key.fields, bounding, strict=False)
+        if kind.arrow == pa.string()
+    ]
     row = f"(place & {(1 << _ROW_BITS) - 1}L)"
     by_partition = ", ".join(f"{strides[group]}L" for group in group_of)
     stride = f"get(array({by_partition}), cast(shiftright(place, {_ROW_BITS}) as int))"
@@ -155,7 +159,7 @@ def _read(
             frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
         with key_columns(table.spark, key) as columns:
             for position in range(len(key.leading), len(columns)):
-                if kinds[position] in (*TEXTS, "binary"):
+                if kinds[position].width_of:
                     columns[position] = F.substring(columns[position], 1, LONGEST_TEXT + 1)
             named = [column.alias(f"key_{position}") for position, column in enumerate(columns)]
             frame = frame.select(F.monotonically_increasing_id().alias("place"), *named)
@@ -209,7 +213,7 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
     new[:1] = True
     for name in names:
         column = rows[name].combine_chunks()
-        if pa.types.is_floating(column.type):
+        if value_type(column.type).has_nan:
             column = pc.add(column, pa.scalar(0, column.type))  # 0.0 for -0.0
         new[1:] |= np.diff(codes_of(column)) != 0
     return new
