@@ -219,9 +219,10 @@ def properties() -> str:
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`.\n",
-            "`dbt run --full-refresh` and `dbt seed` drop a table and make a new one. Its key and options are those of "
-            f"the model then, {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over, and the rest "
-            "begins anew, as the blocks do. `remove_clustering`, or a drop by hand, ends all of them.\n",
+            "`dbt run --full-refresh` replaces a table with new blocks. Its key and options are those of the model "
+            "then, and its other properties stay. `dbt seed` and a Python model's full refresh drop the table and make "
+            f"a new one, to which only {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over. "
+            "`remove_clustering`, or a drop by hand, ends all of them.\n",
             "## Of the summary of a snapshot that a recluster made\n",
             "`clustering_history` reads them.\n",
             table(("entry", "what it is"), summary),

@@ -283,8 +283,8 @@ class TableMaintenance:
         if not force and (foreign := self._actions.foreign_metadata(files, listed)):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
-                f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
-                "--full-refresh drops one, force: true removes its files too"
+                f"have files in the same directory: {foreign} is not of this table. If that table was dropped, "
+                "force: true removes its files too"
             )
         return self._catalog.unused(self._table, files)
 

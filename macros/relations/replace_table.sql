@@ -1,12 +1,15 @@
 {#-
-  Return the statement that creates a table, and drop the relation that it replaces as late as possible: a table in Spark's own
-  format is built beside it first; for any other, Iceberg's included, the query is analysed first.
+  Return the statement that creates a table, and drop the relation that it replaces as late as possible: Iceberg replaces its own
+  tables, a table in Spark's own format is built beside it first, and for any other the query is analysed first.
 -#}
 {% macro recluster_replace_table(relation, replaced, compiled_code) -%}
-  {%- if config.get('file_format') == 'iceberg' or config.get('location_root') or not adapter.shares_directories(relation) -%}
+  {%- set is_iceberg = config.get('file_format') == 'iceberg' -%}
+  {%- if is_iceberg or config.get('location_root') or not adapter.shares_directories(relation) -%}
     {%- set create = spark__create_table_as(false, relation, compiled_code) -%}
-    {%- do run_query('describe query ' ~ compiled_code) -%}
-    {%- do adapter.drop_relation(replaced) -%}
+    {%- if not (is_iceberg and replaced.is_iceberg) -%}
+      {%- do run_query('describe query ' ~ compiled_code) -%}
+      {%- do adapter.drop_relation(replaced) -%}
+    {%- endif -%}
     {{ return(create) }}
   {%- endif -%}
 

@@ -121,8 +121,12 @@ class TestChangedFormat(FileFormats):
         for file_format in ("iceberg", "parquet"):
             options = {"materialized": "incremental", "file_format": file_format}
             run(f"full_{file_format}", "select id from range(1, 3)", **options)
-            run(f"full_{file_format}", "select nope from range(3)", "--full-refresh", passes=False, **options)
-            assert self.ids(sql, f"full_{file_format}") == [1, 2]
+            for query in (
+                "select nope from range(3)",
+                "select cast(raise_error('late') as int) as id from range(3)",
+            ):
+                run(f"full_{file_format}", query, "--full-refresh", passes=False, **options)
+                assert self.ids(sql, f"full_{file_format}") == [1, 2]
 
     def test_files_of_another_table(self, run: Any, sql: Any, project: Any) -> None:
         run("shared", "select id from range(1, 3)", materialized="table")
