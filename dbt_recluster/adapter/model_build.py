@@ -70,6 +70,7 @@ class ModelBuild:
         self._macros: Mapping[str, Any] = {}
         self._settings = RunVars()
         self._before = TableClustering()  # of the table that it writes into or replaces
+        self._is_kept = True  # whether the build writes into an existing table
         self._is_altered = False  # whether the table had its new clustering before the load
         self._is_reclustered = False  # by a hook
         self._loaded = LoadedInto()
@@ -85,7 +86,7 @@ class ModelBuild:
         config, model, this = macros["config"], macros["model"], macros["this"]
         options = self._checked_options(config.model)
         existing = macros["load_cached_relation"](this)
-        kept = self._keeps(existing)
+        kept = self._is_kept = self._keeps(existing)
         if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
             self._postponed = this.render()
         if config.get("file_format") != "iceberg":
@@ -273,9 +274,9 @@ class ModelBuild:
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
 
     def drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering | None = None) -> None:
-        """Unset the properties of dropped struct fields."""
+        """Unset the properties of dropped struct fields, and of columns that a replaced table had."""
         actual = actual or self._tables.clustering(relation)
-        if actual.field_metrics:
+        if any("." in path or not self._is_kept for path in actual.metrics.values()):
             columns = self._tables.session.columns(self._table_columns(relation))
             self._alter(relation, lost_metrics(actual, columns))
 

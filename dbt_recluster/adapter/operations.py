@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.spark.impl import SparkAdapter
-from jinja2 import Environment, nodes
+from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.relations.existing_tables import Tables
@@ -194,28 +194,33 @@ def check_hooks(macros: Mapping[str, Any]) -> None:
     Raises:
         OptionError, ClusterKeyError: An argument is wrong, or there is no such argument.
     """
-    for name, call in _calls([*macros["pre_hooks"], *macros["post_hooks"]]):
-        macro = getattr(macros.get(name), "macro", None)
-        if name in OPERATIONS and macro is not None and macro.package_name == "dbt_recluster":
-            constants = {TABLE.name: "this"}
-            for word in call.kwargs:
-                with suppress(nodes.Impossible):
-                    constants[word.key] = word.value.as_const()
-            OPERATIONS[name].read((TABLE, FORMAT), constants)
+    for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
+        tree = _parsed(hook)
+        known = (
+            meta.find_undeclared_variables(tree) & OPERATIONS.keys()
+        )  # without what the hook itself defines
+        for call in tree.find_all(nodes.Call):
+            name = getattr(call.node, "name", "")
+            macro = getattr(macros.get(name), "macro", None)
+            if name in known and macro is not None and macro.package_name == "dbt_recluster":
+                given = {TABLE.name: None}
+                for word in call.kwargs:
+                    with suppress(nodes.Impossible, TypeError):  # a variable, or no value of Python's
+                        given[word.key] = word.value.as_const()
+                OPERATIONS[name].read((TABLE, FORMAT), {**given, TABLE.name: given[TABLE.name] or "this"})
 
 
 def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether the text of a hook calls ``recluster``, perhaps conditionally, for its node's own table."""
-    for name, call in _calls(hooks):
-        tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
-        if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
-            return True
+    for hook in hooks:
+        for call in _parsed(hook).find_all(nodes.Call):
+            # recluster() or dbt.recluster()
+            name = getattr(call.node, "name", getattr(call.node, "attr", None))
+            tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
+            if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
+                return True
     return False
 
 
-def _calls(hooks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, nodes.Call]]:
-    """Yield what hooks call, such as recluster() or dbt.recluster(), by its name."""
-    environment = Environment(extensions=["jinja2.ext.do"])
-    for hook in hooks:
-        for call in environment.parse(hook["sql"]).find_all(nodes.Call):
-            yield getattr(call.node, "name", getattr(call.node, "attr", "")), call
+def _parsed(hook: Mapping[str, Any]) -> nodes.Template:
+    return Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])

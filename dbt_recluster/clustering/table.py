@@ -186,7 +186,7 @@ class ClusteredTable:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
 
         An earlier one keeps its start, and its reason and end unless given. A running recluster stops before its next
-        round. A table that dbt recreates, as with ``--full-refresh``, stays suspended.
+        round. A table that dbt recreates stays suspended.
         """
         current, given = self.suspension, {}
         if reason is not None:

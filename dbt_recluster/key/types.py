@@ -143,7 +143,7 @@ class DecimalNumber(ColumnType):
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
         precision, scale = decimal_precision(self.text), decimal_scale(self.text)
         shift = 0 if pa.types.is_decimal256(values.type) else scale
-        numbers = (int(Decimal(value).scaleb(shift, EXACT)) for value in values.to_pylist())
+        numbers = (int(v.scaleb(shift, EXACT)) for v in super().starts(values, start, width).to_pylist())
         most = 10**precision - 1
         least = [min(_multiple(width, max(number, -most)), most) for number in numbers]
         return pa.array(map(self.scaled, least), pa.decimal128(precision, scale))
@@ -295,6 +295,8 @@ class Date(ColumnType):
         return self.some + int(text) * self.step
 
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
+        if values.type not in (pa.int64(), self.column):
+            raise ValueError
         return _within(list(map(start, values)), self.whole)
 
     def literal(self, value: pa.Scalar, spark_type: str) -> str:

@@ -149,6 +149,23 @@ class TestSyncAllColumns(SchemaChange):
         assert "write.metadata.metrics.column.s.b" not in self.properties(sql, "nested")
         sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
 
+    @pytest.mark.parametrize("materialized", ["table", "incremental"])
+    def test_the_key_of_a_replaced_table_leaves_nothing_behind(
+        self, materialized: str, run: Any, sql: Any
+    ) -> None:
+        name = f"replaced_{materialized}"
+        options = {"materialized": materialized, "partition_by": "p"}
+        run(name, "select id as k, 1 as p from range(9)", cluster_by="k", **options)
+        options["partition_by"] = "j"
+        run(name, "select id, id % 2 as j from range(9)", "--full-refresh", cluster_by="id", **options)
+        properties = self.properties(sql, name)
+        assert properties["sort-order"] == "id ASC NULLS FIRST"
+        metrics = [name for name in properties if "metrics.column" in name]
+        assert metrics == ["write.metadata.metrics.column.id"]
+        run(name, "select id, 3 as j from range(9)", "--full-refresh", cluster_by=None, **options)
+        sql(f"alter table {{schema}}.{name} set tblproperties ('any' = 'thing')")
+        assert sql(f"select count(*) from {{schema}}.{name}") == [(9,)]
+
     @pytest.mark.thorough
     def test_a_field_that_somebody_has_dropped(self, run: Any, sql: Any) -> None:
         """With the metrics mode that it leaves behind, Iceberg refuses every change of properties."""

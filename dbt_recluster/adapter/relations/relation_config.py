@@ -79,10 +79,9 @@ class TableClustering:
         return [item[2] or item[4] for item in _SORT_ITEM.finditer(self.sort_order)]
 
     @property
-    def field_metrics(self) -> dict[str, str]:
-        """The paths of the struct fields with a metrics mode, by the property of each."""
-        paths = {n: n.removeprefix(METRICS_PREFIX) for n in self.properties if n.startswith(METRICS_PREFIX)}
-        return {name: path for name, path in paths.items() if "." in path}
+    def metrics(self) -> dict[str, str]:
+        """The columns and struct fields with a metrics mode, by the property of each."""
+        return {n: n.removeprefix(METRICS_PREFIX) for n in self.properties if n.startswith(METRICS_PREFIX)}
 
 
 @dataclass(frozen=True)
@@ -178,11 +177,12 @@ def clustering_change(
 
 
 def lost_metrics(actual: TableClustering, columns: Columns) -> ClusteringChange:
-    """Return the removal of the metrics modes of struct fields that the table's ``columns`` lack.
+    """Return the removal of the metrics modes of columns and fields that the table's ``columns`` lack.
 
-    Iceberg keeps them and then refuses every other change of properties.
+    Iceberg keeps those of dropped struct fields, and of a table that is replaced, and then refuses every other change
+    of properties.
     """
-    lost = [name for name, path in actual.field_metrics.items() if columns.lacks(path)]
+    lost = [name for name, path in actual.metrics.items() if columns.lacks(path)]
     return ClusteringChange(unset_properties=tuple(lost))
 
 
