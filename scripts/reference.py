@@ -115,8 +115,8 @@ def operations() -> str:
         "# Operations\n",
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
         "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
-        "table unless it names another. Wrong arguments are an error before anything is changed, with exit code "
-        "1 in dbt and 2 of the command.\n",
+        "table unless it names another. Wrong arguments are an error before anything is changed, in a hook before "
+        "the build if they are constants, with exit code 1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` "
@@ -219,10 +219,10 @@ def properties() -> str:
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`.\n",
-            "`dbt run --full-refresh` replaces a table with new blocks. Its key and options are those of the model "
-            "then, and its other properties stay. `dbt seed` and a Python model's full refresh drop the table and make "
-            f"a new one, to which only {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over. "
-            "`remove_clustering`, or a drop by hand, ends all of them.\n",
+            "`--full-refresh`, like each run of a `table` model, replaces a table with new blocks. Its key and options "
+            "are those of the model then, and its other properties stay. `dbt seed` and a Python model's full refresh "
+            f"drop the table and make a new one, to which only {' and '.join(f'`{name}`' for name in CARRIED_OVER)} "
+            "are carried over. `remove_clustering`, or a drop by hand, ends all of them.\n",
             "## Of the summary of a snapshot that a recluster made\n",
             "`clustering_history` reads them.\n",
             table(("entry", "what it is"), summary),
