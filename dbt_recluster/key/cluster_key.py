@@ -130,6 +130,8 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
         raise ClusterKeyError(f"cluster_by must be a string or a list of strings, not {cluster_by!r}")
     if not items:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
+    if not all(map(str.strip, items)):
+        raise ClusterKeyError(f"cluster_by {cluster_by!r} has an empty item")
     *leading, last = items
     curve = _CALL.fullmatch(last.strip())
     if curve is None or curve.group(1).lower() not in _CURVES:

@@ -93,6 +93,12 @@ def test_a_string_may_hold_several_items() -> None:
     )
 
 
+@pytest.mark.parametrize("written", ["id,", "id,,name", ["id", " "]])
+def test_an_empty_item_is_named_as_such(written: str | list[str]) -> None:
+    with pytest.raises(ClusterKeyError, match="has an empty item"):
+        parse_cluster_key(written)
+
+
 def test_twice_the_same_item() -> None:
     with pytest.raises(ClusterKeyError, match="twice"):
         parse_cluster_key(["to_date(ts)", "days(ts)"])
