@@ -76,7 +76,8 @@ def configs() -> str:
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
-            "any data is written; a misspelt name is a warning that names the nearest. "
+            "any data is written, but SQL in `recluster_reads` and `recluster_when` only after the build, where a "
+            "mistake is a warning. A misspelt name is a warning that names the nearest. "
             f"`meta: {{{META}: {{...}}}}` means the same, with these names less their prefix `{META}_`.\n",
             table(("config", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
