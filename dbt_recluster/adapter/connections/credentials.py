@@ -84,7 +84,8 @@ class ReclusterCredentials(SparkCredentials):
         try:
             super().validate(_completed(data))
         except ValidationError as e:
-            raise ValidationError(redact(str(e.message))) from None  # it repeats the value
+            key = "".join(f"`{name}`: " for name in list(e.path)[:1])
+            raise ValidationError(redact(f"{key}{e.message}")) from None  # it repeats the value
 
     @classmethod
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:

@@ -216,10 +216,11 @@ def test_secrets_of_the_profile_are_hidden_and_in_no_environment() -> None:
         {"recluster_submit": [{"a": "password=12345678"}]},
     ],
 )
-def test_a_key_of_the_wrong_type_is_refused_without_its_value(wrong: dict[str, Any]) -> None:
+def test_a_key_of_the_wrong_type_is_named_without_its_value(wrong: dict[str, Any]) -> None:
     with pytest.raises((DbtRuntimeError, ValidationError)) as e:
         remote(**wrong)
     assert "12345678" not in str(e.value)
+    assert next(iter(wrong)) in str(e.value)
 
 
 def test_spark_connect_is_refused_in_one_sentence() -> None:
