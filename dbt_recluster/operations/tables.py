@@ -73,8 +73,7 @@ def choose(
     every = list(nodes)
     if table is not None:
         given = [table] if isinstance(table, str) else table
-        targets = (_named_target(name.strip(), every, names) for name in given)
-        return list({target.relation: target for target in targets}.values())
+        return [_named_target(name.strip(), every, names) for name in given]
     admitted = [node for node in every if has_table(node) and eligible.admits(node)]
     if not admitted:
         raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")

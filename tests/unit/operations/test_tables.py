@@ -69,7 +69,6 @@ def test_names_and_relations() -> None:
     assert relations(["model.two.twin", "one.twin"]) == ["two.twin", "one.twin"]
     assert relations(["ver.v1", "model.p.ver.v2"]) == ["analytics.ver_v1", "analytics.ver_v2"]
     assert relations(["ver_v2", "analytics.ver_v1"]) == ["analytics.ver_v2", "analytics.ver_v1"]
-    assert relations(["events", "users", "Analytics.EVENTS"]) == ["analytics.events", "analytics.users"]
     found = find("`Analytics`.EVENTS", NODES)[0]
     assert found.options is not None
     assert (found.relation, found.options.recluster.block_rows, found.required) == (
