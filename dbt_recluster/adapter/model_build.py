@@ -276,7 +276,9 @@ class ModelBuild:
     def drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering | None = None) -> None:
         """Unset the properties of dropped struct fields, and of columns that a replaced table had."""
         actual = actual or self._tables.clustering(relation)
-        if any("." in path or not self._is_kept for path in actual.metrics.values()):
+        key = self.options.cluster_by
+        others = set(actual.metrics.values()) - {field.column for field in (key.fields if key else ())}
+        if any("." in path or not self._is_kept for path in others):
             columns = self._tables.session.columns(self._table_columns(relation))
             self._alter(relation, lost_metrics(actual, columns))
 

@@ -196,18 +196,19 @@ def check_hooks(macros: Mapping[str, Any]) -> None:
     """
     for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
         tree = _parsed(hook)
-        known = (
-            meta.find_undeclared_variables(tree) & OPERATIONS.keys()
-        )  # without what the hook itself defines
+        # Without what the hook itself defines.
+        known = meta.find_undeclared_variables(tree) & OPERATIONS.keys()
         for call in tree.find_all(nodes.Call):
             name = getattr(call.node, "name", "")
             macro = getattr(macros.get(name), "macro", None)
             if name in known and macro is not None and macro.package_name == "dbt_recluster":
-                given = {TABLE.name: None}
+                given = {}
                 for word in call.kwargs:
                     with suppress(nodes.Impossible, TypeError):  # a variable, or no value of Python's
                         given[word.key] = word.value.as_const()
-                OPERATIONS[name].read((TABLE, FORMAT), {**given, TABLE.name: given[TABLE.name] or "this"})
+                if given.get(TABLE.name) is None:
+                    given[TABLE.name] = "this"
+                OPERATIONS[name].read((TABLE, FORMAT), given)
 
 
 def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:

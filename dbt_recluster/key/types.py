@@ -34,21 +34,21 @@ class ColumnType:
     spark: ClassVar[Sequence[str]] = ()  # Spark's names, without parameters
     column: ClassVar[Any] = None  # the Arrow type of a column's values
     bounds: ClassVar[Any] = {}  # the Arrow types of bounds, by Iceberg's names
-    holds: ClassVar[Any] = None  # whether Arrow has such values in a type, if not only in ``column``
+    holds: ClassVar[Any] = None  # tests an Arrow type, if ``column`` is not the only one of the class
     transforms: ClassVar[Sequence[str]] = ()  # those that a cluster key may have, by Iceberg's names
     whole: ClassVar[Any] = None  # the Arrow type of the whole numbers that stand for values
     read: ClassVar[Any] = str  # from JSON, as Iceberg writes it
-    wide: ClassVar[Any] = None  # the Arrow type of what reads compare values with, if it is another
+    wide: ClassVar[Any] = None  # the Arrow type of the ends of reads, if it is another
     step: ClassVar[Any] = None  # the distance from a value to the next one
-    some: ClassVar[Any] = 0  # any value
+    some: ClassVar[Any] = 0  # an arbitrary value
     has_nan: ClassVar[bool] = False
-    is_exact: ClassVar[bool] = False  # whether :meth:`numbers` are numbers to NumPy
+    is_exact: ClassVar[bool] = False  # whether NumPy holds :meth:`numbers` exactly
     is_number: ClassVar[bool] = False  # whether values have distances
     in_days: ClassVar[bool] = False  # whether they are days since 1970
-    width_of: ClassVar[Any] = None  # the function that measures what has a length
-    json_type: ClassVar[str | None] = None  # the Iceberg type in whose JSON bounds are read, if not their own
+    width_of: ClassVar[Any] = None  # the function of a value's length, if it has one
+    json_type: ClassVar[str | None] = None  # the Iceberg type as which bounds are read, if it is another
     compared: ClassVar[Any] = ("{}", None)  # what Spark compares with boundaries, and its type
-    has_own_literals: ClassVar[bool] = False  # Spark casts no text to such values, or not every text
+    has_own_literals: ClassVar[bool] = False  # whether Spark cannot cast every value's text back
 
     def read_plan(self, text: str) -> Any:
         """Read a value in a plan of Spark."""

@@ -163,6 +163,7 @@ class TestHooksThatCannot(Hooked):
             ("recluster(dept=1)", "recluster has no argument 'dept'; did you mean depth?"),
             ("recluster(depth='deep', final=true)", "depth must be a number of at least 1"),
             ("expire_snapshots(older_than='0 fortnights')", "older_than must be a date such as"),
+            ("recluster(table=[])", "table must be a relation"),
         ],
     )
     def test_wrong_arguments_are_an_error_before_the_build(
