@@ -24,7 +24,7 @@ from typing import Any
 import command
 from clusters import cluster
 from ports import HOST, free_port
-from sessions import checksum, of_directory, open_session, random_rows
+from sessions import of_directory, open_session, random_rows
 
 LOADS = 8
 ROW_BYTES = 256
@@ -90,25 +90,22 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
         frame = random_rows(spark, load * rows // LOADS, (load + 1) * rows // LOADS, ROW_BYTES, files=4)
         if load % 2:  # some are sorted inside and some are not: both ways to merge
             frame = frame.repartitionByRange(1, "k").sortWithinPartitions("k")
-        frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
-    before = checksum(spark, name)
-    read_before = executors(spark)
+        command.append_as_is(frame, name)
     killed: list[int] = []
     killer = threading.Thread(target=kill_an_executor, args=(spark, killed))
-    started = time.monotonic()
-    if kill:
-        killer.start()
-    report = recluster(spark, name, "k", depth=1, block_rows=rows // LOADS, final=True)
-    seconds = time.monotonic() - started
-    if kill:
-        killer.join()
-    after = checksum(spark, name)
-    if after != before:
-        raise SystemExit(f"{name}: the rows before were {before} and are {after}")
+    with command.same_rows(spark, name):
+        read_before = executors(spark)
+        started = time.monotonic()
+        if kill:
+            killer.start()
+        report = recluster(spark, name, "k", depth=1, block_rows=rows // LOADS, final=True)
+        seconds = time.monotonic() - started
+        if kill:
+            killer.join()
     read = {each: size - read_before.get(each, 0) for each, size in executors(spark).items()}
     return {
         "mb": mb,
-        "rows": before[0],
+        "rows": rows,
         "blocks_in": report.blocks_in,
         "blocks_out": report.blocks_out,
         "seconds": round(seconds, 1),

@@ -10,13 +10,11 @@ which the table must have the same rows. Both ways have the same memory, part of
 from __future__ import annotations
 
 import statistics
-import time
+from pathlib import Path
 from typing import Any
 
 import command
-from phases import processor_seconds
 from runtime import iceberg_jar
-from sessions import checksum, of_directory, open_session
 
 TABLE, LOADS = "lake.db.t", 8
 SETTINGS = {
@@ -37,46 +35,48 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.5)
     parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
-    with command.own_directory("comet") as directory:
+    class_path = {"spark.driver.extraClassPath": f"{iceberg_jar()}:{options.jar}"}
+    with command.own_spark("comet", {**SETTINGS, **class_path}) as (spark, directory):
         data = command.tpch(directory / "tpch", options.scale, "lineitem") / "lineitem.parquet"
-        class_path = {"spark.driver.extraClassPath": f"{iceberg_jar()}:{options.jar}"}
-        spark = open_session(directory, of_directory(), {**SETTINGS, **class_path})
-        figures = run(spark, str(data), options.pairs)
-        spark.stop()
+        figures = run(spark, data, options.pairs)
     for unit in ("seconds", "processor_seconds"):
         print(f"{unit}: {figures[unit]}, Comet / without {figures[f'{unit}_ratio']}")
     command.save(options, figures)
 
 
-def run(spark: Any, data: str, pairs: int) -> dict[str, Any]:
+def run(spark: Any, data: Path, pairs: int) -> dict[str, Any]:
     """Return medians by way, and of the ratios."""
     from dbt_recluster.maintenance import recluster
 
-    lineitem = spark.read.parquet(data)
+    lineitem = spark.read.parquet(str(data))
+    lineitem.limit(0).writeTo(TABLE).using("iceberg").tableProperty(
+        "write.distribution-mode", "none"
+    ).create()
     for load in range(LOADS):
         rows = lineitem.where(f"l_orderkey % {LOADS} = {load}").coalesce(1).sortWithinPartitions("l_shipdate")
-        writer = rows.writeTo(TABLE).using("iceberg").tableProperty("write.distribution-mode", "none")
-        writer.create() if not load else writer.append()
-    before, rows = checksum(spark, TABLE), lineitem.count()
+        rows.writeTo(TABLE).append()
+    block_rows = lineitem.count() // LOADS
     spark.sql(f"alter table {TABLE} create tag loaded")
-    took: dict[str, list[tuple[float, float]]] = {"comet": [], "without": []}
-    for _ in range(pairs + 1):
-        for way, times in took.items():
-            spark.conf.set("spark.comet.enabled", str(way == "comet").lower())
-            began = time.monotonic(), processor_seconds(spark)
-            report = recluster(spark, TABLE, "l_shipdate", depth=1, final=True, block_rows=rows // LOADS)
-            times.append((time.monotonic() - began[0], processor_seconds(spark) - began[1]))
+
+    def merge() -> None:
+        report = recluster(spark, TABLE, "l_shipdate", depth=1, final=True, block_rows=block_rows)
+        assert report.rounds, report
+
+    def call(enabled: str) -> tuple[float, float]:
+        with command.same_rows(spark, TABLE):
+            spark.conf.set("spark.comet.enabled", enabled)
+            took = command.timed_in_spark(spark, merge)
             spark.conf.set("spark.comet.enabled", "false")
-            if not report.rounds or checksum(spark, TABLE) != before:
-                raise SystemExit(f"{way}: {report}")
-            spark.sql("call lake.system.set_current_snapshot(table => 'db.t', ref => 'loaded')")
+        spark.sql("call lake.system.set_current_snapshot(table => 'db.t', ref => 'loaded')")
+        return took
+
+    ways = {"comet": lambda: call("true"), "without": lambda: call("false")}
+    results = {name: list(zip(*pairs, strict=True)) for name, pairs in command.in_turn(ways, pairs).items()}
     figures: dict[str, Any] = {}
     for place, unit in enumerate(("seconds", "processor_seconds")):
-        # The JVM is not warm in the first pair.
-        ways = {way: [each[place] for each in times[1:]] for way, times in took.items()}
-        figures[unit] = {way: round(statistics.median(values), 2) for way, values in ways.items()}
-        ratios = [comet / without for comet, without in zip(ways["comet"], ways["without"], strict=True)]
-        figures[f"{unit}_ratio"] = round(statistics.median(ratios), 3)
+        figures[unit] = {name: round(statistics.median(values[place]), 2) for name, values in results.items()}
+        ratio = command.median_ratio(results["comet"][place], results["without"][place])
+        figures[f"{unit}_ratio"] = round(ratio, 3)
     return figures
 
 

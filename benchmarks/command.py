@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, a directory to work in, TPC-H, and the figures as JSON.
+"""What the benchmarks share: arguments, Spark, TPC-H, ways run in turn, tables, and the figures as JSON.
 
 Import it first: it makes the helpers in tests/support importable.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from dbt_recluster.text import table as text_table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+T = TypeVar("T")
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -26,11 +32,44 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
+def save(options: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Write figures, and the options they were measured with, where ``--json`` says."""
+    if options.json:
+        path = Path(options.json)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        asked = {name: value for name, value in vars(options).items() if name != "json"}
+        path.write_text(json.dumps({"options": asked, **figures}, indent=2) + "\n")
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table with two decimals; a number without any is whole."""
+    cells = [[f"{cell:,.2f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    print(text_table(header, cells), flush=True)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table as Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    print("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n", flush=True)
+
+
 @contextmanager
 def own_directory(name: str) -> Iterator[Path]:
     """Yield an empty directory that goes away again."""
     with tempfile.TemporaryDirectory(prefix=f"recluster-{name}-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+@contextmanager
+def own_spark(name: str, settings: Mapping[str, str] | None = None) -> Iterator[tuple[Any, Path]]:
+    """Yield a session, whose catalog `lake` is in a directory that goes away again, and the directory."""
+    from sessions import of_directory, open_session
+
+    with own_directory(name) as directory:
+        spill = {"spark.local.dir": str(directory / "spill")}
+        spark = open_session(directory, of_directory(), {**spill, **(settings or {})})
+        yield spark, directory
+        spark.stop()
 
 
 def tpch(directory: Path, scale: float, *tables: str) -> Path:
@@ -44,10 +83,52 @@ def tpch(directory: Path, scale: float, *tables: str) -> Path:
     return directory
 
 
-def save(options: argparse.Namespace, figures: Mapping[str, Any]) -> None:
-    """Write figures, and the options they were measured with, where ``--json`` says."""
-    if options.json:
-        path = Path(options.json)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        asked = {name: value for name, value in vars(options).items() if name != "json"}
-        path.write_text(json.dumps({"options": asked, **figures}, indent=2) + "\n")
+def append_as_is(frame: Any, table: str) -> None:
+    """Append rows in the files and the order that they have, whatever the table's sort order is."""
+    frame.writeTo(table).option("use-table-distribution-and-ordering", "false").append()
+
+
+@contextmanager
+def same_rows(spark: Any, table: str) -> Iterator[None]:
+    """End the program if the block loses or doubles a row of a table."""
+    from sessions import checksum
+
+    before = checksum(spark, table)
+    yield
+    spark.sql(f"refresh table {table}")
+    if (after := checksum(spark, table)) != before:
+        raise SystemExit(f"{table}: the rows before were {before} and are {after}")
+
+
+def in_turn(ways: Mapping[str, Callable[[], T]], times: int) -> dict[str, list[T]]:
+    """Run ways in turn, because the machine is noisy: once to warm up, then so often; return the results of each."""
+    results: dict[str, list[T]] = {name: [] for name in ways}
+    for _ in range(times + 1):
+        for name, way in ways.items():
+            results[name].append(way())
+    return {name: values[1:] for name, values in results.items()}
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the median of the pairs' ratios."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
+
+
+def timed_in_spark(spark: Any, call: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of a call, and the processor seconds of Spark's JVM, which other work disturbs less."""
+    before = _processor_seconds(spark)
+    seconds = timed(call)
+    return seconds, _processor_seconds(spark) - before
+
+
+def _processor_seconds(spark: Any) -> float:
+    process = spark.sparkContext._gateway.proc.pid
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

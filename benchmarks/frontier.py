@@ -16,10 +16,9 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 
-from frontier_report import OURS, UNKNOWN, Curves, draw, optimum, print_summary, print_table
+from frontier_report import OURS, UNKNOWN, Curves, draw, optimum, print_summary
 from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, full_sort, simulate
 
 from dbt_recluster.planner import Policy, plan
@@ -96,15 +95,8 @@ def stored(path: Path) -> Curves:
 def store(path: Path, curves: Curves, loads: int, best: list[tuple[float, float]]) -> None:
     """Write all curves."""
     path.parent.mkdir(exist_ok=True)
-    content = {
-        str(seed): {
-            workload: {name: [astuple(point) for point in points] for name, points in strategies.items()}
-            for workload, strategies in workloads.items()
-        }
-        for seed, workloads in sorted(curves.items())
-    }
-    text = json.dumps({"loads": loads, "optimum": best, "curves": content}, separators=(",", ":"))
-    path.write_text(text + "\n")
+    content = {"loads": loads, "optimum": best, "curves": dict(sorted(curves.items()))}
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -128,7 +120,7 @@ def main() -> None:
     if options.quick:
         workloads = ["uniform, sorted", "late 10 %, sorted", "tenants, unsorted"]
         quick = {0: {workload: measure(workload, names, [1.5, 2, 3, 5, 8], 20, 0) for workload in workloads}}
-        print_table(quick, optimum(20))
+        print_summary(quick, optimum(20))
         return
     curves = stored(options.output)
     best = optimum(options.loads)
@@ -145,7 +137,6 @@ def main() -> None:
         for seed, workloads in curves.items()
         if all(OURS in strategies for strategies in workloads.values())
     }
-    print_table(complete, best)
     print_summary(complete, best)
     draw(complete, best, options.output.with_suffix(".png"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import command
 import numpy as np
 from workloads import Point, best_at
 
@@ -95,24 +96,20 @@ def best_other(strategies: Strategies, scan: float, whole: bool = True) -> float
     return min((best_at(strategies[name], scan) for name in others), default=np.inf)
 
 
-def ratios(strategies: Strategies, whole: bool = True) -> list[float | None]:
-    """Ours to the best of the others at each of `SCANS`; None where there is nothing to compare."""
-    values: list[float | None] = []
-    for scan in SCANS:
-        other, mine = best_other(strategies, scan, whole), best_at(strategies[OURS], scan)
-        values.append(mine / other if np.isfinite(mine) and LEAST < other < np.inf else None)
-    return values
+def ratios(strategies: Strategies, whole: bool = True) -> list[float]:
+    """Ours to the best of the others at those of `SCANS` where there is something to compare."""
+    pairs = [(best_at(strategies[OURS], scan), best_other(strategies, scan, whole)) for scan in SCANS]
+    return [mine / other for mine, other in pairs if np.isfinite(mine) and LEAST < other < np.inf]
 
 
-def geometric_mean(values: list[float | None]) -> float:
-    """Geometric mean of the values that are not None."""
-    logs = [np.log(max(value, 1e-3)) for value in values if value is not None]
-    return float(np.exp(np.mean(logs))) if logs else float("nan")
+def geometric_mean(values: list[float]) -> float:
+    """Geometric mean; NaN without values."""
+    return float(np.exp(np.mean(np.log(np.maximum(values, 1e-3))))) if values else float("nan")
 
 
-def greatest(values: list[float | None]) -> float:
-    """Greatest of the values that are not None."""
-    return max((value for value in values if value is not None), default=float("nan"))
+def greatest(values: list[float]) -> float:
+    """Greatest value; NaN without values."""
+    return max(values, default=float("nan"))
 
 
 def compared(curves: Curves, workload: str) -> list[Strategies]:
@@ -126,78 +123,44 @@ def shown(value: float) -> str:
     return f"{value:.2f}" if np.isfinite(value) else "-"
 
 
-def print_table(curves: Curves, best: list[tuple[float, float]]) -> None:
-    """Print the mean write amplification at each scan, and the ratio of ours to the best of the others."""
+def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
+    """Print a summary as Markdown, and the figures beside it."""
+    scans = [2.0, 3.0, 4.0, 6.0, 8.0]
+    print(f"\nMeans over seeds {', '.join(map(str, curves))}; the worst is over all scans and seeds\n")
+    rows: list[list[str]] = []
+    pooled: list[list[float]] = [[], []]
     for workload in next(iter(curves.values())):
         seeds = compared(curves, workload)
         if not seeds:
             continue
-        print(f"\n{workload:<32}" + "".join(f"{scan:7.1f}" for scan in SCANS))
-        for name in seeds[0]:
-            means = [
-                np.mean([best_at(strategies[name], scan) for strategies in seeds if name in strategies])
-                for scan in SCANS
-            ]
-            print(f"  {name:<30}" + "".join(f"{mean:7.2f}" for mean in means))
-        if workload == "uniform, sorted":
-            print(f"  {'optimum':<30}" + "".join(f"{optimum_at(best, scan):7.2f}" for scan in SCANS))
-        rows = [ratios(strategies) for strategies in seeds]
-        for title, figure in (("mean", geometric_mean), ("worst", greatest)):
-            cells = [shown(figure([row[column] for row in rows])) for column in range(len(SCANS))]
-            print(f"  {f'ours / best other, {title}':<30}" + "".join(f"{cell:>7}" for cell in cells))
-
-
-def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
-    """Print a summary as Markdown."""
-    scans = [2.0, 3.0, 4.0, 6.0, 8.0]
-    workloads = list(next(iter(curves.values())))
-    print(f"\nMeans over seeds {', '.join(map(str, curves))}; the worst is over all scans and seeds\n")
-    print(
-        "| workload |"
-        + "".join(f" scan {scan:.0f} |" for scan in scans)
-        + " ratio | worst | without whole buckets | worst |"
-    )
-    print("|---" * (len(scans) + 5) + "|")
-    with_whole: list[float | None] = []
-    without_whole: list[float | None] = []
-    for workload in workloads:
-        seeds = compared(curves, workload)
-        if not seeds:
-            continue
-        cells = [
-            f" {shown(float(np.mean([best_at(strategies[OURS], scan) for strategies in seeds])))} / "
-            f"{shown(float(np.mean([best_other(strategies, scan) for strategies in seeds])))} |"
-            for scan in scans
-        ]
-        row = [ratio for strategies in seeds for ratio in ratios(strategies)]
-        row_without = [ratio for strategies in seeds for ratio in ratios(strategies, whole=False)]
-        with_whole += row
-        without_whole += row_without
-        print(f"| {workload} |" + "".join(cells) + _figures(row, row_without))
-    print(
-        "| optimum for uniform loads |"
-        + "".join(f" {optimum_at(best, scan):.2f} |" for scan in scans)
-        + " | | | |"
-    )
-    print(f"| all |{' |' * len(scans)}" + _figures(with_whole, without_whole))
+        own = [[ratio for each in seeds for ratio in ratios(each, whole)] for whole in (True, False)]
+        for values, more in zip(pooled, own, strict=True):
+            values += more
+        ours = [float(np.mean([best_at(each[OURS], scan) for each in seeds])) for scan in scans]
+        others = [float(np.mean([best_other(each, scan) for each in seeds])) for scan in scans]
+        cells = [f"{shown(mine)} / {shown(other)}" for mine, other in zip(ours, others, strict=True)]
+        rows.append([workload, *cells, *_figures(*own)])
+    optima = [f"{optimum_at(best, scan):.2f}" for scan in scans]
+    rows.append(["optimum for uniform loads", *optima, *[""] * 4])
+    rows.append(["all", *[""] * len(scans), *_figures(*pooled)])
+    columns = [*(f"scan {scan:.0f}" for scan in scans), "ratio", "worst", "without whole buckets", "worst"]
+    command.markdown(["workload", *columns], rows)
     print_seeds(curves)
     print_bound(curves, best)
     print_unknown(curves)
     print_thresholds(curves)
 
 
-def _figures(*rows: list[float | None]) -> str:
+def _figures(*rows: list[float]) -> list[str]:
     """Geometric mean and greatest of each row, as cells of a table."""
-    return "".join(f" {shown(geometric_mean(row))} | {shown(greatest(row))} |" for row in rows)
+    return [shown(figure(row)) for row in rows for figure in (geometric_mean, greatest)]
 
 
 def print_seeds(curves: Curves) -> None:
     """Print the ratio of ours to the best of the others by seed, and the workloads that not all seeds cover."""
     for seed, workloads in curves.items():
         with_whole, without_whole = (
-            geometric_mean(
-                [ratio for strategies in workloads.values() for ratio in ratios(strategies, whole)]
-            )
+            geometric_mean([ratio for each in workloads.values() for ratio in ratios(each, whole)])
             for whole in (True, False)
         )
         print(f"seed {seed}: {with_whole:.3f}, without whole buckets {without_whole:.3f}")
@@ -209,8 +172,8 @@ def print_seeds(curves: Curves) -> None:
 def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
     """Print ours and the optimum against the best of the others, for uniform loads."""
     for whole in (True, False):
-        bound: list[float | None] = []
-        ours: list[float | None] = []
+        bound: list[float] = []
+        ours: list[float] = []
         for strategies in compared(curves, "uniform, sorted"):
             ours += ratios(strategies, whole)
             bound += [optimum_at(best, scan) / best_other(strategies, scan, whole) for scan in SCANS]
@@ -223,7 +186,7 @@ def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
 
 def print_unknown(curves: Curves) -> None:
     """Print the work of ours without levels and runs as a multiple of the work with them, at equal scan."""
-    values: dict[str, list[float | None]] = {}
+    values: dict[str, list[float]] = {}
     for workloads in curves.values():
         for workload, strategies in workloads.items():
             for scan in SCANS[SCANS >= 2]:
@@ -243,21 +206,18 @@ def print_unknown(curves: Curves) -> None:
 def print_thresholds(curves: Curves) -> None:
     """Print mean scan / write amplification over seeds at each threshold, as Markdown."""
     thresholds = [1.5, 2, 3, 4, 6, 8, 12]
-    print("\n| workload |" + "".join(f" depth {threshold:g} |" for threshold in thresholds))
-    print("|---" * (len(thresholds) + 1) + "|")
+    rows = []
     for workload in next(iter(curves.values())):
+        curves_of_seeds = [
+            workloads[workload][OURS] for workloads in curves.values() if workload in workloads
+        ]
         cells = []
         for threshold in thresholds:
-            points = [
-                point
-                for workloads in curves.values()
-                if workload in workloads
-                for point in workloads[workload][OURS]
-                if point.threshold == threshold
-            ]
-            scan = np.mean([point.scan for point in points])
-            cells.append(f" {scan:.2f} / {np.mean([point.write_amplification for point in points]):.2f} |")
-        print(f"| {workload} |" + "".join(cells))
+            points = [point for curve in curves_of_seeds for point in curve if point.threshold == threshold]
+            _, scan, work = np.mean(points, axis=0) if points else [np.nan] * 3
+            cells.append(f"{scan:.2f} / {work:.2f}")
+        rows.append([workload, *cells])
+    command.markdown(["workload", *(f"depth {threshold:g}" for threshold in thresholds)], rows)
 
 
 def draw(curves: Curves, best: list[tuple[float, float]], path: Path) -> None:

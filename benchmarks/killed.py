@@ -43,8 +43,8 @@ def main() -> None:
     if options.worker:
         (expire if options.expiry else merge)(options.worker)
         return
-    with command.own_directory("killed") as directory:
-        figures = run(options, directory)
+    with command.own_spark("killed") as (spark, directory):
+        figures = run(spark, directory, options)
     print(
         f"{options.kills} kills: the table was as before after {figures['before']}, as at the end after "
         f"{figures['after']}; {figures['orphans']} files left behind, {figures['removed']} of them removed by "
@@ -55,12 +55,11 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+def run(spark: Any, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return how often the table was found as before and as after, and what was left behind."""
     from dbt_recluster.maintenance import recluster
 
     chance = random.Random(options.seed)
-    spark = open_session(directory, of_directory())
     spark.sql(f"create table {TABLE} (id bigint, k int, v string) using iceberg")
     found: Counter[str] = Counter()
     wrong: list[str] = []
@@ -101,7 +100,6 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             wrong.append(f"recluster after kill {kill}: {checksum(spark, TABLE)} and not {rows}")
     orphans = left_behind(spark, directory)
     removed = remove_orphans(spark)
-    spark.stop()
     return {**{"before": 0, "after": 0}, **found, "orphans": orphans, "removed": removed, "wrong": wrong}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import command
-from sessions import checksum, of_directory, open_session, random_rows
+from sessions import random_rows
 
 LOADS = 8
 ROW_BYTES = 1024
@@ -27,16 +27,10 @@ def main() -> None:
     parser.add_argument("--heap-mb", type=int, default=512)
     parser.add_argument("--times", type=float, default=4, help="size of the set, in heaps")
     options = parser.parse_args()
-    with command.own_directory("memory") as directory:
-        memory = {
-            "spark.master": "local[2]",
-            "spark.driver.memory": f"{options.heap_mb}m",
-            "spark.local.dir": str(directory / "spill"),
-        }
-        spark = open_session(directory, of_directory(), memory)
+    memory = {"spark.master": "local[2]", "spark.driver.memory": f"{options.heap_mb}m"}
+    with command.own_spark("memory", memory) as (spark, _):
         rows = int(options.heap_mb * 2**20 * options.times / ROW_BYTES)
         ways = [run(spark, name, rows) for name in ("sorted", "unsorted")]
-        spark.stop()
     for each in ways:
         print(
             f"{each['loads']:8} a set of {each['mb']} MB in {each['sets']} set, heap {options.heap_mb} MB: "
@@ -59,15 +53,12 @@ def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
         frame = frame.repartitionByRange(1, "k")  # one file a load
         if loads == "sorted":
             frame = frame.sortWithinPartitions("k")
-        frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+        command.append_as_is(frame, name)
     size = spark.sql(f"select sum(file_size_in_bytes), count(*) from {name}.files").first()
-    before = checksum(spark, name)
-    started = time.monotonic()
-    report = recluster(spark, name, "k", depth=1, block_rows=rows // 8, final=True)
-    seconds = time.monotonic() - started
-    after = checksum(spark, name)
-    if after != before:
-        raise SystemExit(f"{loads}: the rows before were {before} and are {after}")
+    with command.same_rows(spark, name):
+        started = time.monotonic()
+        report = recluster(spark, name, "k", depth=1, block_rows=rows // 8, final=True)
+        seconds = time.monotonic() - started
     return {
         "loads": loads,
         "mb": size[0] // 2**20,

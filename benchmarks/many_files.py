@@ -2,7 +2,6 @@
 
     python benchmarks/many_files.py
     python benchmarks/many_files.py --files 10000
-    python benchmarks/many_files.py --files 1000000 --partitions 100 --memory 6g
     python benchmarks/many_files.py --files 10000000 --partitions 10000 --memory 6g
 
 The files are entries of Iceberg's metadata only, sorted and disjoint; nothing reads their rows. Printed are the times
@@ -19,7 +18,6 @@ from typing import Any
 
 import command
 from generated_files import GeneratedFiles
-from sessions import of_directory, open_session
 
 TABLE = "lake.db.t"
 FILES_A_COMMIT = 100_000
@@ -33,10 +31,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=0, help="0 for a table without")
     parser.add_argument("--memory", default="1g", help="of the driver")
     options = parser.parse_args()
-    with command.own_directory("files") as directory:
-        spark = open_session(directory, of_directory(), {"spark.driver.memory": options.memory})
+    with command.own_spark("files", {"spark.driver.memory": options.memory}) as (spark, _):
         figures = run(spark, options.files, options.partitions)
-        spark.stop()
     print(
         f"{figures['files']} files: read in {figures['read_seconds']} s by {figures['jobs']} Spark jobs, nothing to "
         f"recluster found in {figures['recluster_seconds']} s, and after {LOADED} more files in "

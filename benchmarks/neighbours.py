@@ -12,18 +12,16 @@ opens, the mean over all loads, and `rows read` the rows of the row groups that 
 from __future__ import annotations
 
 import argparse
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import command
 import numpy as np
 import pyarrow.parquet as pq
-from sessions import of_directory, open_session
+from sessions import random_rows
 from tables import local_path
 
 from dbt_recluster.maintenance import clustering_information, recluster
-from dbt_recluster.text import table as text_table
 
 READS = 20
 # A row is 8 bytes of key and 32 of random payload, which nothing compresses.
@@ -69,14 +67,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(ARMS), default=list(ARMS))
     options = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
-    with command.own_directory("neighbours") as directory:
-        spark = open_session(directory, of_directory())
+    with command.own_spark("neighbours") as (spark, _):
         spark.sql("create namespace db")
         for number, name in enumerate(options.only):
             figures[name] = run(spark, options, f"lake.db.t{number}", ARMS[name])
             print(f"{name}: {figures[name]}", flush=True)
-        spark.stop()
-    show(figures)
+    command.show(("", *figures[name]), [(name, *found.values()) for name, found in figures.items()])
     command.save(options, {"tables": figures})
 
 
@@ -93,16 +89,13 @@ def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[st
     depth, opened = [], []
     for load in range(1, options.loads + 1):
         append(spark, name, options, load)
-        started = time.monotonic()
-        recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
-        seconds["ours"] += time.monotonic() - started
+        seconds["ours"] += command.timed(
+            lambda: recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
+        )
         if arm.call is not None and load % options.every == 0:
-            started = time.monotonic()
-            spark.sql(
-                f"call lake.system.rewrite_data_files(table => '{name.removeprefix('lake.')}'"
-                f"{arm.call.format(half=block // 2)})"
-            )
-            seconds["theirs"] += time.monotonic() - started
+            table, more = name.removeprefix("lake."), arm.call.format(half=block // 2)
+            call = f"call lake.system.rewrite_data_files(table => '{table}'{more})"
+            seconds["theirs"] += command.timed(lambda call=call: spark.sql(call))
         depth.append(clustering_information(spark, name)["average_depth"])
         opened.append(len(read_files(spark, name, READS)) / READS)
     return {**rewritten(spark, name), "depth": float(np.mean(depth)), "depth after": depth[-1]} | {
@@ -115,11 +108,10 @@ def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[st
 
 def append(spark: Any, name: str, options: argparse.Namespace, load: int) -> None:
     """Append a load of random keys, sorted inside, in files of a full block."""
-    payload = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(4))
     first = load * options.rows
-    rows = spark.range(first, first + options.rows).selectExpr("xxhash64(id) k", f"concat({payload}) v")
+    rows = random_rows(spark, first, first + options.rows, row_bytes=32, files=2)
     ordered = rows.repartitionByRange(options.rows // options.block_rows, "k").sortWithinPartitions("k")
-    ordered.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+    command.append_as_is(ordered, name)
 
 
 def rewritten(spark: Any, name: str) -> dict[str, float]:
@@ -175,16 +167,6 @@ def rows_read(spark: Any, name: str) -> float:
 def files_of(spark: Any, name: str) -> int:
     """Return the number of data files."""
     return int(spark.sql(f"select count(*) from {name}.files").first()[0])
-
-
-def show(figures: dict[str, dict[str, float]]) -> None:
-    """Print a line for each table."""
-    columns = list(next(iter(figures.values())))
-    lines = [
-        (name, *(f"{found[c]:,.2f}" if isinstance(found[c], float) else f"{found[c]:,}" for c in columns))
-        for name, found in figures.items()
-    ]
-    print(text_table(("", *columns), lines), flush=True)
 
 
 if __name__ == "__main__":

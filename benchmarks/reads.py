@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
 from typing import Any
 
 import command
@@ -158,9 +157,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 name: [simulate(shape, name, threshold, options.loads, seed) for threshold in THRESHOLDS]
                 for name in options.strategies
             }
-            figures[f"{shape}, {seed}"] = {
-                name: list(map(astuple, points)) for name, points in curves.items()
-            }
+            figures[f"{shape}, {seed}"] = curves
             print(f"{shape}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
             if options.curves:
                 for name, points in curves.items():

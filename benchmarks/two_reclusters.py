@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import command
-from sessions import checksum, of_directory, open_session
+from sessions import of_directory, open_session
 
 BLOCK_ROWS = 20_000
 LOADS = 12
@@ -33,27 +33,16 @@ def main() -> None:
     if options.worker:
         work(Path(options.worker[0]), options.worker[1])
         return
-    with command.own_directory("two") as directory:
-        figures = run(directory)
-    for name in ("alone", "together"):
-        each = figures[name]
+    processes = {"alone": 1, "together": 2}
+    with command.own_spark("two") as (spark, directory):
+        figures = {name: race(spark, directory, f"lake.db.{name}", n) for name, n in processes.items()}
+    for name, each in figures.items():
         print(
-            f"{name}: depth {each['depth_after']}, {each['rows_rewritten']} rows rewritten of {LOADS * ROWS}; "
-            + "; ".join(
-                f"{w['rounds']} rounds, {w['conflicts']} conflicts, {w['error']}" for w in each["workers"]
-            )
+            f"{name}: depth {each['depth_after']}, {each['rows_rewritten']} rows rewritten of {LOADS * ROWS}"
         )
+        for worker in each["workers"]:
+            print(f"  {worker['rounds']} rounds, {worker['conflicts']} conflicts, {worker['error']}")
     command.save(options, figures)
-
-
-def run(directory: Path) -> dict[str, Any]:
-    """Return what came of both."""
-    spark = open_session(directory, of_directory())
-    figures = {
-        name: race(spark, directory, f"lake.db.{name}", n) for name, n in (("alone", 1), ("together", 2))
-    }
-    spark.stop()
-    return figures
 
 
 def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, Any]:
@@ -66,19 +55,16 @@ def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, A
             f"insert into {table} select /*+ coalesce(1) */ {load * ROWS} + id, "
             f"cast(rand({load}) * 1000000 as int) from range({ROWS})"
         )
-    before = checksum(spark, table)
     call = [sys.executable, __file__, "--worker", str(directory), table]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen(call, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
-    for worker in workers:
-        worker.stdout.readline()  # it has merged
-    for worker in workers:
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    answers = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
-    spark.sql(f"refresh table {table}")
-    if checksum(spark, table) != before:
-        raise SystemExit(f"{table}: the rows before were {before} and are {checksum(spark, table)}")
+    with command.same_rows(spark, table):
+        workers = [subprocess.Popen(call, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
+        for worker in workers:
+            worker.stdout.readline()  # it has merged
+        for worker in workers:
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        answers = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
     return {
         "depth_after": clustering_information(spark, table, "k")["average_depth"],
         "rows_rewritten": sum(answer["rows"] for answer in answers),

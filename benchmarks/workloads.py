@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -186,8 +186,7 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
     return step
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Figures of one threshold.
 
     Attributes:

@@ -325,7 +325,7 @@ def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) ->
     reads = [f"day = date'2026-01-0{day}'" for day in range(1, days + 1)]
     reads += [f"person = {round((place + 0.5) ** 2 / 100 * 5_000)}" for place in range(10)]
     opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
-    # benchmarks/events_peers.py measures larger tables; here a block more or less counts much.
+    # docs/design/curves.md has figures of larger tables; here a block more or less counts much.
     assert opened <= 1.2 * at_once
 
 
