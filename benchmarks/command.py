@@ -42,9 +42,14 @@ def save(options: argparse.Namespace, figures: Mapping[str, Any]) -> None:
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table with two decimals; a number without any is whole."""
-    cells = [[f"{cell:,.2f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    print(text_table(header, cells), flush=True)
+    """Print a table, with two decimals for numbers that are not whole."""
+
+    def shown(cell: Any) -> str:
+        return (
+            f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+        )
+
+    print(text_table(header, [list(map(shown, row)) for row in rows]), flush=True)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -24,6 +24,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 # Sampled rows of each block of a load, and of each load at least, as in clustering/drawn_curve.py.
 _ROWS_OF_BLOCK, _LEAST_ROWS = 250, 1_000
+# Share of each column's rows that the box of a query takes.
+BOX_SIDE = 0.01
 
 
 def arrow(columns: Sequence[IntArray]) -> list[pa.Array]:
@@ -112,10 +114,6 @@ class Table:
         """Greatest values, likewise."""
         return np.stack([block.upper for block in self.blocks])
 
-    def all_rows(self) -> list[IntArray]:
-        """The columns of the rows loaded so far."""
-        return [column[: self.loaded] for column in self.columns]
-
     def add(self, parts: Sequence[IntArray], **known: int) -> list[Block]:
         """Add blocks of these rows."""
         added = []
@@ -188,21 +186,18 @@ class Table:
         run = np.where(layout.chain > 0, layout.chain, layout.run)
         return Blocks.build(lower, upper, rows=curve_blocks.rows, level=level, run=run, layout=layout)
 
-    def recluster(self, depth: float, most_rounds: int = 1) -> int:
-        """Plan and merge until a plan is empty, so many times at most; return how many plans were not empty."""
+    def recluster(self, depth: float) -> None:
+        """Plan and merge once."""
         policy = Policy(depth=depth, block_rows=self.block_rows, tolerance=CURVE_TOLERANCE)
-        for done in range(most_rounds):
-            blocks = self.planned()
-            names = pa.array([str(block.number) for block in self.blocks])
-            metadata: Any = SimpleNamespace(path=names, added_by=self._of_blocks("added_by"))
-            rest = SettledBlocks(blocks, metadata, policy, self._rest, "")
-            if rest.settled.any():
-                blocks = self.planned(rest.settled)
-            planned = plan(blocks, policy)
-            if not planned.block_sets:
-                return done
+        blocks = self.planned()
+        names = pa.array([str(block.number) for block in self.blocks])
+        metadata: Any = SimpleNamespace(path=names, added_by=self._of_blocks("added_by"))
+        rest = SettledBlocks(blocks, metadata, policy, self._rest, "")
+        if rest.settled.any():
+            blocks = self.planned(rest.settled)
+        planned = plan(blocks, policy)
+        if planned.block_sets:
             self._merge(planned, rest)
-        return most_rounds
 
     def _merge(self, planned: Plan, rest: SettledBlocks) -> None:
         """Merge the sets of a plan."""
@@ -246,7 +241,7 @@ class Queries:
     upper: IntArray
 
     @classmethod
-    def of(cls, columns: Sequence[IntArray], count: int, side: float = 0.01, seed: int = 0) -> Queries:
+    def of(cls, columns: Sequence[IntArray], count: int, seed: int = 0) -> Queries:
         """Draw reads from these rows."""
         random = np.random.default_rng(seed)
         rows = len(columns[0])
@@ -257,7 +252,7 @@ class Queries:
             ordered = np.sort(column)
             low = np.searchsorted(ordered, column[centre])
             high = np.searchsorted(ordered, column[centre], side="right")
-            middle, half = (low + high) // 2, max(1, int(side * rows / 2))
+            middle, half = (low + high) // 2, max(1, int(BOX_SIDE * rows / 2))
             lower.append(ordered[np.maximum(middle - half, 0)])
             upper.append(ordered[np.minimum(middle + half, rows - 1)])
         return cls(points, np.stack(lower), np.stack(upper))

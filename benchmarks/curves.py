@@ -1,8 +1,8 @@
 """Keys of equal weight, on tables of real rows that are planned and merged as the product does. No Spark.
 
-    python benchmarks/curves.py                  # all tables
-    python benchmarks/curves.py --quick          # the same, shorter and rougher
-    python benchmarks/curves.py cuts rest        # some of them
+    python benchmarks/curves.py                       # all tables
+    python benchmarks/curves.py thresholds --loads 12
+    python benchmarks/curves.py events                # daily loads with late rows under hilbert(user, day)
 
 A block is known by the least and greatest value of each column of its rows, as Iceberg stores it. Points are the values
 of random rows, boxes take 1 % of the rows of each column around a random row, and both are counted after each load.
@@ -10,12 +10,12 @@ of random rows, boxes take 1 % of the rows of each column around a random row, a
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import cleandoc
 
+import command
 import numpy as np
 from curve_layout import FloatArray, IntArray, Queries, Table, along, arrow, in_boxes, z_order
 
@@ -23,10 +23,13 @@ from dbt_recluster.key.curve import Curve
 
 _BLOCK_ROWS, _BLOCKS_OF_LOAD = 256, 8
 _ROWS_OF_LOAD = _BLOCK_ROWS * _BLOCKS_OF_LOAD
-_MOST_ROUNDS = 50
-
-
 DOMAIN = 1 << 20
+# Of a load of events.
+EVENTS = 30_000
+# Rows rewritten for each row of a load, and mean blocks that a point of each column, and a box, open after it.
+After = tuple[float, FloatArray]
+# The headings and rows of a table.
+Figures = tuple[list[str], list[list[str]]]
 
 
 def uniform(random: np.random.Generator, rows: int, dimensions: int, _: int) -> list[IntArray]:
@@ -62,10 +65,14 @@ WORKLOADS: dict[str, Callable[[np.random.Generator, int, int, int], list[IntArra
 }
 
 
-def markdown(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    print(f"{title}\n\n| {' | '.join(headings)} |\n|{'---|' * len(headings)}")
-    print("\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n", flush=True)
+def events(loads: int) -> list[IntArray]:
+    """Skewed users, and days: each load brings a day, and 3 % of its rows are of days before."""
+    random = np.random.default_rng(0)
+    count = EVENTS * loads
+    user = (200_000 * random.random(count) ** 2).astype(np.int64)
+    load = np.repeat(np.arange(loads), EVENTS)
+    is_late = (random.random(count) < 0.03) & (load > 0)
+    return [user, np.where(is_late, (random.random(count) * load).astype(np.int64), load)]
 
 
 def made(name: str, dimensions: int, loads: int) -> list[IntArray]:
@@ -73,69 +80,76 @@ def made(name: str, dimensions: int, loads: int) -> list[IntArray]:
     return WORKLOADS[name](np.random.default_rng(1), loads * _ROWS_OF_LOAD, dimensions, loads)
 
 
-def written(columns: list[IntArray], parts: Sequence[IntArray]) -> Table:
+def written(columns: list[IntArray], parts: Sequence[IntArray], block_rows: int = _BLOCK_ROWS) -> Table:
     """A table of these blocks."""
-    table = Table(columns, _BLOCK_ROWS, loaded=len(columns[0]))
+    table = Table(columns, block_rows, loaded=len(columns[0]))
     table.add(parts)
     return table
 
 
-def at_once(columns: list[IntArray]) -> Table:
+def at_once(columns: list[IntArray], block_rows: int = _BLOCK_ROWS) -> Table:
     """A table that one merge has written."""
-    return written(columns, in_boxes(Curve.of(arrow(columns)), columns, _BLOCK_ROWS, len(columns[0])))
+    parts = in_boxes(Curve.of(arrow(columns)), columns, block_rows, len(columns[0]))
+    return written(columns, parts, block_rows)
 
 
 @dataclass(frozen=True)
 class Loads:
-    """A series of loads of these columns, with the reads after each of them."""
+    """A series of loads, with reads after each of them.
+
+    Attributes:
+        columns: The columns of the key, row by row in the order of arrival.
+        rows: Rows of each load.
+        block_rows: Rows of a full block.
+        reads: Number of points of each column, and of boxes, after each load.
+    """
 
     columns: list[IntArray]
-
-    @cached_property
-    def count(self) -> int:
-        """Number of loads."""
-        return len(self.columns[0]) // _ROWS_OF_LOAD
+    rows: int = _ROWS_OF_LOAD
+    block_rows: int = _BLOCK_ROWS
+    reads: int = 256
 
     @cached_property
     def queries(self) -> list[Queries]:
         """Reads after each load."""
-        return [Queries.of(self._until(number), 256, seed=number) for number in range(self.count)]
+        loads = len(self.columns[0]) // self.rows
+        return [Queries.of(self._until(number), self.reads, seed=number) for number in range(loads)]
 
     @cached_property
-    def ideal(self) -> FloatArray:
-        """Mean blocks that they open if the table is written at once after each load."""
-        tables = (at_once(self._until(number)) for number in range(self.count))
+    def at_once(self) -> list[After]:
+        """What the reads open if the whole table is written after each load."""
+        tables = (at_once(self._until(number), self.block_rows) for number in range(len(self.queries)))
         opened = [queries.opened(table) for queries, table in zip(self.queries, tables, strict=True)]
-        mean: FloatArray = np.mean(opened, axis=0)
-        return mean
+        return [(number + 1.0, blocks) for number, blocks in enumerate(opened)]
 
-    def arrive(self, table: Table, number: int) -> None:
-        """Load the rows along the curve, once there is one, and draw the curve."""
-        rows = [column[number * _ROWS_OF_LOAD : (number + 1) * _ROWS_OF_LOAD] for column in self.columns]
-        table.load(_ROWS_OF_LOAD, table.recorded.index_of_load(arrow(rows)) if table.recorded else None)
-        table.draw()
-
-    def reclustered(self, depth: float) -> tuple[float, float]:
-        """Recluster after each load.
-
-        Returns:
-            Blocks that a point of any one column opens, times those of a table sorted at once, and rows rewritten for
-            each row loaded: means over the loads.
-        """
-        table, opened = Table(self.columns, _BLOCK_ROWS), list[FloatArray]()
+    def reclustered(self, depth: float, is_sorted: bool = True) -> list[After]:
+        """Recluster after each load, which arrives sorted along the curve, once there is one, or as it is."""
+        table, after = Table(self.columns, self.block_rows), list[After]()
         for number, queries in enumerate(self.queries):
-            self.arrive(table, number)
+            new = arrow([column[number * self.rows : (number + 1) * self.rows] for column in self.columns])
+            key = table.recorded.index_of_load(new) if is_sorted and table.recorded else None
+            table.load(self.rows, key)
+            before = table.rewritten
+            table.draw()
             table.recluster(depth)
-            opened.append(queries.opened(table))
-        times = np.mean(opened, axis=0) / self.ideal
-        return float(times[:-1].mean()), table.rewritten / table.loaded
+            after.append(((table.rewritten - before) / self.rows, queries.opened(table)))
+        return after
 
     def _until(self, number: int) -> list[IntArray]:
-        return [column[: _ROWS_OF_LOAD * (number + 1)] for column in self.columns]
+        return [column[: self.rows * (number + 1)] for column in self.columns]
 
 
-def table_cuts(_: int) -> None:
-    """The whole table written at once: boxes, and even cuts along the curve, along a z-order of ranks and Iceberg's."""
+def means(after: Sequence[After]) -> After:
+    """Means over loads."""
+    rewritten, opened = zip(*after, strict=True)
+    return float(np.mean(rewritten)), np.mean(opened, axis=0)
+
+
+def table_cuts(_: int = 0) -> Figures:
+    """The whole table written at once: boxes, and even cuts along the curve, along a z-order of ranks and Iceberg's.
+
+    Blocks that a point opens, times B**(1 - 1/columns) / that a box opens.
+    """
     rows = []
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
@@ -144,17 +158,13 @@ def table_cuts(_: int) -> None:
                 columns = made(name, dimensions, blocks // _BLOCKS_OF_LOAD)
                 queries, curve = Queries.of(columns, 1_000), Curve.of(arrow(columns))
                 ranks = curve.ranks(arrow(columns))
-                tables = {
-                    "boxes": at_once(columns),
-                    **{
-                        label: written(columns, along(key, _BLOCK_ROWS))
-                        for label, key in (
-                            ("curve", curve.index(arrow(columns))),
-                            ("ranks", z_order(ranks)),
-                            ("values", z_order(columns)),
-                        )
-                    },
+                keys = {
+                    "curve": curve.index(arrow(columns)),
+                    "ranks": z_order(ranks),
+                    "values": z_order(columns),
                 }
+                tables = {label: written(columns, along(key, _BLOCK_ROWS)) for label, key in keys.items()}
+                tables = {"boxes": at_once(columns), **tables}
                 for label, table in tables.items():
                     figures = queries.opened(table)
                     ideal = blocks ** (1 - 1 / dimensions)
@@ -165,100 +175,56 @@ def table_cuts(_: int) -> None:
             cells = [f"{point:.2f} / {box:.1f}" for point, box, _ in means.values()]
             rows.append([name, str(dimensions), *cells, f"{means['boxes'][2]:.2f}"])
     headings = ["workload", "columns", "boxes", "along the curve", "z-order of ranks", "Iceberg's z-order"]
-    markdown(
-        "blocks that a point opens, times B**(1 - 1/columns) / that a box opens", [*headings, "blocks"], rows
-    )
+    return [*headings, "blocks"], rows
 
 
-def table_late(loads: int) -> None:
-    """A load in order of time, some of whose rows are late, cut by itself: its blocks that a point of time opens."""
-    rows = []
-    for dimensions in (2, 3):
-        for late in (0, 0.002, 0.01, 0.05):
-            random = np.random.default_rng(1)
-            columns = in_order(random, loads * _ROWS_OF_LOAD, dimensions, loads)
-            new = slice(len(columns[0]) - 4 * _ROWS_OF_LOAD, None)
-            is_late = np.flatnonzero(random.random(4 * _ROWS_OF_LOAD) < late) + new.start
-            columns[0][is_late] = columns[0][random.integers(0, new.start, len(is_late))]
-            queries, curve = Queries.of(columns, 4_000), Curve.of(arrow(columns))
-            load = [column[new] for column in columns]
-            layouts = {
-                "boxes": in_boxes(curve, load, _BLOCK_ROWS, len(columns[0])),
-                "curve": along(curve.index(arrow(load)), _BLOCK_ROWS),
-            }
-            cells = []
-            for parts in layouts.values():
-                table = written(load, parts)
-                cells.append(f"{queries.opened(table)[0]:.2f} of {len(table)}")
-            rows.append([str(dimensions), f"{late:.1%}", *cells])
-    markdown(
-        "blocks that a point of the first column opens", ["columns", "late rows", "boxes", "curve"], rows
-    )
-
-
-def table_parts(_: int) -> None:
-    """Parts of a column against blocks: 1,024 blocks of 64 rows, written at once."""
-    rows, sizes = [], (10, 8, 7, 6, 5, 4)
-    for dimensions in (2, 3):
-        for name in ("uniform", "skewed"):
-            columns = WORKLOADS[name](np.random.default_rng(1), 1_024 * 64, dimensions, 50)
-            queries, opened = Queries.of(columns, 2_000), []
-            for bits in sizes:
-                parts = in_boxes(Curve.of(arrow(columns), bits=bits), columns, 64, len(columns[0]))
-                opened.append(float(queries.opened(written(columns, parts))[:-1].mean()))
-            rows.append([name, str(dimensions), *(f"{count / opened[0]:.2f}" for count in opened)])
-    headings = ["workload", "columns", *(f"2^{bits} parts" for bits in sizes)]
-    markdown("blocks that a point opens, times those with 2^10 parts", headings, rows)
-
-
-def table_thresholds(loads: int) -> None:
-    """What a threshold means."""
+def table_thresholds(loads: int = 30) -> Figures:
+    """What a threshold means: blocks that a point opens, times those of a table written at once / rows rewritten."""
     rows, depths = [], (1.5, 2, 3, 4, 6, 8)
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
-            results = map(Loads(made(name, dimensions, loads)).reclustered, depths)
-            rows.append(
-                [name, str(dimensions), *(f"{point:.2f} / {rewritten:.2f}" for point, rewritten in results)]
-            )
-    headings = ["workload", "columns", *(f"depth {depth}" for depth in depths)]
-    markdown(
-        "blocks that a point opens, times those of a table written at once / rows rewritten", headings, rows
-    )
-
-
-def table_rest(loads: int) -> None:
-    """Rounds until nothing is planned after each load."""
-    rows, depths = [], (1, 1.5, 2, 4)
-    for dimensions in (2, 3):
-        for name in WORKLOADS:
-            series, cells = Loads(made(name, dimensions, loads)), list[str]()
+            series, cells = Loads(made(name, dimensions, loads)), []
+            _, ideal = means(series.at_once)
             for depth in depths:
-                table, rounds = Table(series.columns, _BLOCK_ROWS), list[int]()
-                for number in range(loads):
-                    series.arrive(table, number)
-                    rounds.append(table.recluster(depth, _MOST_ROUNDS))
-                cells.append(f"{max(rounds)} / {table.rewritten / table.loaded:.2f}")
+                rewritten, opened = means(series.reclustered(depth))
+                cells.append(f"{(opened / ideal)[:-1].mean():.2f} / {rewritten:.2f}")
             rows.append([name, str(dimensions), *cells])
-    headings = ["workload", "columns", *(f"depth {depth:g}" for depth in depths)]
-    markdown(f"most rounds, of {_MOST_ROUNDS} / rows rewritten", headings, rows)
+    return ["workload", "columns", *(f"depth {depth}" for depth in depths)], rows
 
 
-TABLES: dict[str, Callable[[int], None]] = {
+def table_events(loads: int = 20) -> Figures:
+    """Daily loads with late rows: rows rewritten, and blocks that a day, a user and a box open; second half only."""
+    series = Loads(events(loads), EVENTS, EVENTS // 5, reads=300)
+    runs = {
+        f"{label}, depth {depth}": series.reclustered(depth, label == "sorted")
+        for label in ("sorted", "unsorted")
+        for depth in (8, 4, 1.6)
+    }
+    rows = []
+    for label, run in {**runs, "at once, in boxes": series.at_once}.items():
+        rewritten, (user, day, box) = means(run[len(run) // 2 :])
+        cells = [f"{rewritten:.2f}", f"{day:.1f}", f"{user:.1f}", f"{box:.2f}", f"{day * user:.0f}"]
+        rows.append([label, *cells])
+    return ["", "rows rewritten", "day", "user", "box", "day x user"], rows
+
+
+TABLES: dict[str, Callable[..., Figures]] = {
     name.removeprefix("table_"): table for name, table in globals().items() if name.startswith("table_")
 }
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], metavar="TABLE", help=", ".join(TABLES))
-    parser.add_argument("--quick", action="store_true", help="12 loads instead of 30")
+    parser.add_argument("--loads", type=int, help="instead of 30 for thresholds, and 20 for events")
     options = parser.parse_args()
+    figures = {}
     for name in options.tables or TABLES:
-        began = time.monotonic()
-        print(f"## {name}\n\n{(TABLES[name].__doc__ or '').splitlines()[0]}\n")
-        TABLES[name](12 if options.quick else 30)
-        print(f"{name}: {time.monotonic() - began:.0f} s\n", flush=True)
+        print(f"## {name}\n\n{cleandoc(TABLES[name].__doc__ or '')}\n", flush=True)
+        figures[name] = TABLES[name](*filter(None, [options.loads]))
+        command.markdown(*figures[name])
+    command.save(options, figures)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import command
@@ -32,12 +31,11 @@ def optimum(loads: int, prices: int = 60) -> list[tuple[float, float]]:
     Returns:
         (mean number of runs, rows rewritten for each row loaded), ascending by runs.
     """
-    tried = np.geomspace(0.01, 2.0 * loads, prices)
-    return sorted({followed(schedule(loads, price), loads) for price in tried})
+    return sorted({cheapest(loads, price) for price in np.geomspace(0.01, 2.0 * loads, prices)})
 
 
-def schedule(loads: int, price: float) -> dict[int, int]:
-    """Return the merges of the cheapest schedule at a price of a run: after which load, from which load on.
+def cheapest(loads: int, price: float) -> tuple[float, float]:
+    """Return the mean number of runs, and loads rewritten for each load, of the cheapest schedule at a price of a run.
 
     After each load a schedule decides how many of the youngest runs to merge. Let C(n) be the least cost of n loads on
     top of an older run, where a merge costs its rows and every run costs a price after each load. The oldest of these
@@ -45,40 +43,19 @@ def schedule(loads: int, price: float) -> dict[int, int]:
     is found by dynamic programming over s, as in Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction"
     (2014), with a price for runs instead of a limit on them.
     """
-    cost, merged = np.zeros(loads + 1), np.full(loads + 1, np.inf)
-    merged[1], before, newest = 0.0, [0] * (loads + 1), [0] * (loads + 1)
+    weight = np.array([price, 1.0])
+    # Runs, added up over the loads, and loads rewritten: of n loads, and of those that end with a merge of them all.
+    best, merged = np.zeros((loads + 1, 2)), np.zeros((loads + 1, 2))
     for n in range(1, loads + 1):
-        earlier = np.arange(1, n)
         if n > 1:
-            total = merged[earlier] + cost[n - earlier - 1] + n
-            before[n], merged[n] = int(earlier[total.argmin()]), float(total.min())
+            earlier = np.arange(1, n)
+            options = merged[earlier] + best[n - earlier - 1] + (0, n)
+            merged[n] = options[(options @ weight).argmin()]
         last = np.arange(1, n + 1)
-        total = merged[last] + cost[n - last]
-        newest[n], cost[n] = int(last[total.argmin()]), price * n + float(total.min())
-    merges: dict[int, int] = {}
-    # Series of so many loads after an offset, which may end with a merge of them all.
-    open_series = [(loads, 0, False)]
-    while open_series:
-        n, offset, is_merged = open_series.pop()
-        if is_merged and n > 1:
-            merges[offset + n] = offset + 1
-            open_series += [(before[n], offset, True), (n - before[n] - 1, offset + before[n], False)]
-        elif not is_merged and n:
-            open_series += [(newest[n], offset, True), (n - newest[n], offset + newest[n], False)]
-    return merges
-
-
-def followed(merges: Mapping[int, int], loads: int) -> tuple[float, float]:
-    """Return the mean number of runs, and the loads rewritten for each load, of a schedule cut off after a load."""
-    runs: list[int] = []  # the first load of each
-    total = work = 0
-    for load in range(1, loads + 1):
-        runs.append(load)
-        if load in merges:
-            work += load + 1 - merges[load]
-            runs = [*(run for run in runs if run < merges[load]), merges[load]]
-        total += len(runs)
-    return total / loads, work / loads
+        options = merged[last] + best[n - last] + (n, 0)
+        best[n] = options[(options @ weight).argmin()]
+    runs, work = best[loads] / loads
+    return float(runs), float(work)
 
 
 def optimum_at(points: list[tuple[float, float]], scan: float) -> float:

@@ -4,9 +4,9 @@
     python benchmarks/neighbours.py --only "left out" binpack sort       # three minutes
 
 Tables get the same loads of random keys, and a recluster after each. After every tenth load somebody calls Iceberg's
-`rewrite_data_files`. Its target is eight full blocks, as Iceberg's 512 MB are of blocks of 64 MB. `blocks taken` are
-those of ours that such a call rewrote again. A read asks for a hundredth of the keys; `opened` are the blocks that it
-opens, the mean over all loads, and `rows read` the rows of the row groups that it cannot skip at the end.
+`rewrite_data_files`. Its target is eight full blocks, as Iceberg's 512 MB are of blocks of 64 MB. A read asks for a
+hundredth of the keys; `opened` are the blocks that it opens, the mean over all loads, and `rows read` the rows of the
+row groups that it cannot skip at the end.
 """
 
 from __future__ import annotations
@@ -85,24 +85,22 @@ def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[st
         f"'write.parquet.row-group-size-bytes' = '{block // ROW_GROUPS}', "
         "'write.parquet.page-row-limit' = '100', 'write.distribution-mode' = 'none')"
     )
-    seconds: dict[str, float] = {"ours": 0.0, "theirs": 0.0}
     depth, opened = [], []
     for load in range(1, options.loads + 1):
         append(spark, name, options, load)
-        seconds["ours"] += command.timed(
-            lambda: recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
-        )
+        recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
         if arm.call is not None and load % options.every == 0:
             table, more = name.removeprefix("lake."), arm.call.format(half=block // 2)
-            call = f"call lake.system.rewrite_data_files(table => '{table}'{more})"
-            seconds["theirs"] += command.timed(lambda call=call: spark.sql(call))
+            spark.sql(f"call lake.system.rewrite_data_files(table => '{table}'{more})")
         depth.append(clustering_information(spark, name)["average_depth"])
         opened.append(len(read_files(spark, name, READS)) / READS)
-    return {**rewritten(spark, name), "depth": float(np.mean(depth)), "depth after": depth[-1]} | {
-        "blocks": files_of(spark, name),
+    return {
+        **rewritten(spark, name),
+        "depth": float(np.mean(depth)),
+        "depth after": depth[-1],
+        "blocks": spark.table(f"{name}.files").count(),
         "opened": float(np.mean(opened)),
         "rows read": rows_read(spark, name),
-        **{f"seconds {whose}": round(took, 1) for whose, took in seconds.items()},
     }
 
 
@@ -115,24 +113,14 @@ def append(spark: Any, name: str, options: argparse.Namespace, load: int) -> Non
 
 
 def rewritten(spark: Any, name: str) -> dict[str, float]:
-    """Return the rows that we and the neighbour rewrote, and of the neighbour's the blocks that were ours."""
-    summary = "summary['added-records']"
+    """Return the rows that we and the neighbour rewrote."""
     rows = spark.sql(
-        f"select coalesce(summary['recluster.sets'], '') != '' ours, snapshot_id, cast({summary} as bigint) n "
+        "select coalesce(summary['recluster.sets'], '') != '' ours, cast(summary['added-records'] as bigint) n "
         f"from {name}.snapshots where operation = 'replace'"
     ).collect()
-    ours = {row.snapshot_id for row in rows if row.ours}
-    theirs = {row.snapshot_id for row in rows if not row.ours}
-    entries = spark.sql(
-        f"select snapshot_id s, status, data_file.file_path p, data_file.record_count n from {name}.all_entries"
-    ).collect()
-    made = {row.p for row in entries if row.status == 1 and row.s in ours}
-    taken = {row.p: row.n for row in entries if row.status == 2 and row.s in theirs and row.p in made}
     return {
         "rows by us": sum(row.n for row in rows if row.ours),
         "rows by them": sum(row.n for row in rows if not row.ours),
-        "blocks taken": len(taken),
-        "rows taken": sum(taken.values()),
     }
 
 
@@ -162,11 +150,6 @@ def rows_read(spark: Any, name: str) -> float:
             if statistics.min <= upper and lower <= statistics.max:
                 total += group.num_rows
     return total / READS
-
-
-def files_of(spark: Any, name: str) -> int:
-    """Return the number of data files."""
-    return int(spark.sql(f"select count(*) from {name}.files").first()[0])
 
 
 if __name__ == "__main__":

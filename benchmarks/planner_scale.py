@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import command
 import numpy as np
@@ -52,40 +53,31 @@ def bounds(blocks: int, random: np.random.Generator) -> tuple[np.ndarray, np.nda
     return np.concatenate(lower)[order], np.concatenate(upper)[order], np.concatenate(level)[order]
 
 
-def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, object]:
+def measure(blocks: int, repeats: int) -> dict[str, float]:
     """Measure all figures for one number of blocks."""
     random = np.random.default_rng(blocks)
     lower, upper, level = bounds(blocks, random)
     rows = np.full(len(lower), 1_000_000)
     ends = np.concatenate([lower, upper])
     sort = seconds(lambda: np.argsort(ends, kind="stable"), repeats)
-    build = seconds(lambda: Blocks.build(lower, upper, rows=rows, level=level), repeats)
-    table = Blocks.build(lower, upper, rows=rows, level=level)
-    figures: dict[str, object] = {
-        "blocks": len(table),
-        "argsort_seconds": sort,
-        "build_ratio": build / sort,
-        "information_ratio": seconds(lambda: clustering_information(table), repeats) / sort,
-        "information_bytes_per_block": peak_bytes(lambda: clustering_information(table)) / len(table),
-        "plan_ratio": {},
-        "plan_bytes_per_block": {},
-    }
-    for name in strategies:
-        policy = Policy(depth=4, strategy=name)
-        figures["plan_ratio"][name] = seconds(lambda policy=policy: plan(table, policy), repeats) / sort  # type: ignore[index,misc]
-        figures["plan_bytes_per_block"][name] = peak_bytes(lambda policy=policy: plan(table, policy)) / len(
-            table
-        )  # type: ignore[index,misc]
-    # Payback with reads: nine of ten in a tenth of the keys.
+    figures: dict[str, float] = {"blocks": len(lower), "argsort_seconds": sort}
+
+    def add(name: str, call: Callable[[], object]) -> None:
+        figures[f"{name}_ratio"] = seconds(call, repeats) / sort
+        figures[f"{name}_bytes_per_block"] = peak_bytes(call) / len(lower)
+
+    # Nine of ten reads in a tenth of the keys.
     at = random.random(10_000)
     at[1000:] = 0.4 + at[1000:] / 10
-    reads = Reads(at, at + 0.01)
-    figures["build_with_reads_ratio"] = (
-        seconds(lambda: Blocks.build(lower, upper, rows=rows, level=level, reads=reads), repeats) / sort
-    )
-    known, policy = Blocks.build(lower, upper, rows=rows, level=level, reads=reads), Policy(depth=2)
-    figures["plan_with_reads_ratio"] = seconds(lambda: plan(known, policy), repeats) / sort
-    figures["plan_with_reads_bytes_per_block"] = peak_bytes(lambda: plan(known, policy)) / len(known)
+    build = partial(Blocks.build, lower, upper, rows=rows, level=level)
+    build_with_reads = partial(build, reads=Reads(at, at + 0.01))
+    add("build", build)
+    table = build()
+    add("information", lambda: clustering_information(table))
+    for name in STRATEGIES:
+        add(name, partial(plan, table, Policy(depth=4, strategy=name)))
+    add("build_with_reads", build_with_reads)
+    add("plan_with_reads", partial(plan, build_with_reads(), Policy(depth=2)))
     return figures
 
 
@@ -93,24 +85,12 @@ def main() -> None:
     parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    print(f"{'blocks':>9} {'argsort s':>10} {'build':>6} {'metrics':>8} {'bytes':>6}", end="")
-    print("".join(f" {name:>14} {'bytes':>6}" for name in STRATEGIES) + "  reads: build, plan, bytes")
     results = []
     for blocks in (10**4, 10**5) if options.quick else (10**4, 10**5, 10**6, 10**7):
-        repeats = 1 if options.quick else 3 if blocks > 10**6 else 5
-        figures = measure(blocks, list(STRATEGIES), repeats)
-        results.append(figures)
-        print(
-            f"{figures['blocks']:>9} {figures['argsort_seconds']:>10.4f} {figures['build_ratio']:>6.1f} "
-            f"{figures['information_ratio']:>8.2f} {figures['information_bytes_per_block']:>6.0f}"
-            + "".join(
-                f" {figures['plan_ratio'][name]:>14.2f} {figures['plan_bytes_per_block'][name]:>6.0f}"  # type: ignore[index]
-                for name in STRATEGIES
-            )
-            + f" {figures['build_with_reads_ratio']:>7.1f} {figures['plan_with_reads_ratio']:>6.2f} "
-            f"{figures['plan_with_reads_bytes_per_block']:>6.0f}",
-            flush=True,
-        )
+        results.append(measure(blocks, 1 if options.quick else 3 if blocks > 10**6 else 5))
+        print(f"{blocks} blocks: measured", flush=True)
+    for name in results[0]:
+        print(f"{name:<32}" + "".join(f"{figures[name]:>14,.8g}" for figures in results))
     command.save(options, {"scale": results})
 
 

@@ -155,18 +155,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             began = time.monotonic()
             curves = {
                 name: [simulate(shape, name, threshold, options.loads, seed) for threshold in THRESHOLDS]
-                for name in options.strategies
+                for name in STEPS
             }
             figures[f"{shape}, {seed}"] = curves
             print(f"{shape}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
-            if options.curves:
-                for name, points in curves.items():
-                    print(
-                        f"  {name:11}", " ".join(f"{p.scan:.2f}/{p.write_amplification:.2f}" for p in points)
-                    )
-            for name in options.strategies[1:]:
-                mean, worst = ratio(curves[options.strategies[0]], curves[name])
-                print(f"  {options.strategies[0]} / {name}: {mean:.2f}, worst {worst:.2f}", flush=True)
+            ours, *others = curves
+            for name in others:
+                mean, worst = ratio(curves[ours], curves[name])
+                print(f"  {ours} / {name}: {mean:.2f}, worst {worst:.2f}", flush=True)
     return figures
 
 
@@ -176,8 +172,6 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
-    parser.add_argument("--strategies", nargs="+", choices=list(STEPS), default=list(STEPS))
-    parser.add_argument("--curves", action="store_true", help="print every point")
     options = parser.parse_args()
     command.save(options, measure(options))
 

@@ -22,6 +22,7 @@ from dbt_recluster.planner import Policy, clustering_information, plan
 
 BLOCK_ROWS = 1_000
 SETTLED = 15
+FIGURES = ("fragmentation", "most fragmented", "rewritten", "average depth", "keys deeper")
 
 
 def in_order(
@@ -106,30 +107,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--depth", type=float, default=Policy().depth)
-    parser.add_argument("--strategy", default=Policy().strategy, help="one that joins nothing, to compare")
     parser.add_argument("--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS))
     options = parser.parse_args()
-    policy = Policy(depth=options.depth, strategy=options.strategy, block_rows=BLOCK_ROWS)
+    policy = Policy(depth=options.depth, block_rows=BLOCK_ROWS)
     results: dict[str, dict[int, dict[str, float]]] = {}
-    print(
-        "| workload | at the end | greatest | allowed | rewritten | allowed | average depth | keys deeper |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    rows = []
     for name in options.workloads:
         workload = WORKLOADS[name]
         count = workload.count // 5 if options.quick else workload.count
         seeds = options.seeds[:1] if options.quick else options.seeds
         results[name] = {seed: measure(workload, count, seed, policy) for seed in seeds}
-        most = {
-            key: max(figures[key] for figures in results[name].values()) for key in results[name][seeds[0]]
-        }
-        print(
-            f"| {name} | {most['fragmentation']:.2f} | {most['most fragmented']:.2f} "
-            f"| {workload.most_fragmented or ''} | {most['rewritten']:.2f} "
-            f"| {'' if workload.most_rewritten is None else workload.most_rewritten} "
-            f"| {most['average depth']:.2f} | {most['keys deeper']:.0f} |",
-            flush=True,
-        )
+        most = {key: max(figures[key] for figures in results[name].values()) for key in FIGURES}
+        limits = [workload.most_fragmented, workload.most_rewritten]
+        allowed = ["" if limit is None else str(limit) for limit in limits]
+        rows.append([name, *(f"{most[key]:.2f}" for key in FIGURES), *allowed])
+        print(f"{name}: measured", flush=True)
+    command.markdown(["workload", *FIGURES, "fragmentation allowed", "rewriting allowed"], rows)
     command.save(options, {"results": results})
 
 
