@@ -166,17 +166,13 @@ class Table:
         self.curve = replace(Curve.of(drawn, weight), ascending=ascending, newest=max(self._samples))
         self.recorded = self.recorded or self.curve
 
-    def on_curve(self) -> CurveBlocks:
-        """The blocks as the planner is told of them."""
-        assert self.curve is not None
-        known, rows = [np.zeros(len(self), np.bool_)] * len(self.columns), self._of_blocks("rows")
-        return CurveBlocks(self.curve, arrow(list(self.lower.T)), arrow(list(self.upper.T)), known, rows)
-
     def planned(self, settled: BoolArray | None = None) -> Blocks:
         """The blocks for the planner."""
-        curve_blocks = self.on_curve()
-        level, run, added_by = map(self._of_blocks, ("level", "run", "added_by"))
         assert self.curve is not None
+        known, rows = [np.zeros(len(self), np.bool_)] * len(self.columns), self._of_blocks("rows")
+        bounds = arrow(list(self.lower.T)), arrow(list(self.upper.T))
+        curve_blocks = CurveBlocks(self.curve, *bounds, known, rows)
+        level, run, added_by = map(self._of_blocks, ("level", "run", "added_by"))
         samples = {
             load: Points.of(self.curve, arrow([column[sample] for column in self.columns]), 1)
             for load, sample in self._samples.items()

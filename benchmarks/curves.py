@@ -57,12 +57,7 @@ def in_order(random: np.random.Generator, rows: int, dimensions: int, loads: int
     return [(time * 1_000).astype(np.int64), *uniform(random, rows, dimensions - 1, loads)]
 
 
-WORKLOADS: dict[str, Callable[[np.random.Generator, int, int, int], list[IntArray]]] = {
-    "uniform": uniform,
-    "skewed": skewed,
-    "correlated": correlated,
-    "in order": in_order,
-}
+WORKLOADS = {made.__name__.replace("_", " "): made for made in (uniform, skewed, correlated, in_order)}
 
 
 def events(loads: int) -> list[IntArray]:
@@ -75,7 +70,7 @@ def events(loads: int) -> list[IntArray]:
     return [user, np.where(is_late, (random.random(count) * load).astype(np.int64), load)]
 
 
-def made(name: str, dimensions: int, loads: int) -> list[IntArray]:
+def columns_of(name: str, dimensions: int, loads: int) -> list[IntArray]:
     """The columns of a workload."""
     return WORKLOADS[name](np.random.default_rng(1), loads * _ROWS_OF_LOAD, dimensions, loads)
 
@@ -145,37 +140,33 @@ def means(after: Sequence[After]) -> After:
     return float(np.mean(rewritten)), np.mean(opened, axis=0)
 
 
-def table_cuts(_: int = 0) -> Figures:
-    """The whole table written at once: boxes, and even cuts along the curve, along a z-order of ranks and Iceberg's.
+def layouts(columns: list[IntArray]) -> dict[str, Table]:
+    """The same rows in boxes, and cut evenly along some orders."""
+    curve = Curve.of(arrow(columns))
+    keys = {
+        "along the curve": curve.index(arrow(columns)),
+        "z-order of ranks": z_order(curve.ranks(arrow(columns))),
+        "Iceberg's z-order": z_order(columns),
+    }
+    cut = {label: written(columns, along(key, _BLOCK_ROWS)) for label, key in keys.items()}
+    return {"boxes": at_once(columns), **cut}
 
-    Blocks that a point opens, times B**(1 - 1/columns) / that a box opens.
-    """
+
+def table_cuts(_: int = 0) -> Figures:
+    """The whole table written at once: blocks that a point opens, times B**(1 - 1/columns) / that a box opens."""
     rows = []
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
             opened: dict[str, list[FloatArray]] = {}
             for blocks in (64, 128, 256, 512):
-                columns = made(name, dimensions, blocks // _BLOCKS_OF_LOAD)
-                queries, curve = Queries.of(columns, 1_000), Curve.of(arrow(columns))
-                ranks = curve.ranks(arrow(columns))
-                keys = {
-                    "curve": curve.index(arrow(columns)),
-                    "ranks": z_order(ranks),
-                    "values": z_order(columns),
-                }
-                tables = {label: written(columns, along(key, _BLOCK_ROWS)) for label, key in keys.items()}
-                tables = {"boxes": at_once(columns), **tables}
-                for label, table in tables.items():
-                    figures = queries.opened(table)
-                    ideal = blocks ** (1 - 1 / dimensions)
-                    opened.setdefault(label, []).append(
-                        np.array([figures[:-1].mean() / ideal, figures[-1], len(table) / blocks])
-                    )
-            means = {label: np.mean(figures, axis=0) for label, figures in opened.items()}
-            cells = [f"{point:.2f} / {box:.1f}" for point, box, _ in means.values()]
-            rows.append([name, str(dimensions), *cells, f"{means['boxes'][2]:.2f}"])
-    headings = ["workload", "columns", "boxes", "along the curve", "z-order of ranks", "Iceberg's z-order"]
-    return [*headings, "blocks"], rows
+                columns = columns_of(name, dimensions, blocks // _BLOCKS_OF_LOAD)
+                queries, ideal = Queries.of(columns, 1_000), blocks ** (1 - 1 / dimensions)
+                for label, table in layouts(columns).items():
+                    *points, box = queries.opened(table)
+                    opened.setdefault(label, []).append(np.array([np.mean(points) / ideal, box]))
+            averages = [np.mean(figures, axis=0) for figures in opened.values()]
+            rows.append([name, str(dimensions), *(f"{point:.2f} / {box:.1f}" for point, box in averages)])
+    return ["workload", "columns", *opened], rows
 
 
 def table_thresholds(loads: int = 30) -> Figures:
@@ -183,7 +174,7 @@ def table_thresholds(loads: int = 30) -> Figures:
     rows, depths = [], (1.5, 2, 3, 4, 6, 8)
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
-            series, cells = Loads(made(name, dimensions, loads)), []
+            series, cells = Loads(columns_of(name, dimensions, loads)), []
             _, ideal = means(series.at_once)
             for depth in depths:
                 rewritten, opened = means(series.reclustered(depth))

@@ -73,9 +73,8 @@ def run(spark: Any, files: int, partitions: int = 0) -> dict[str, Any]:
     if count != files or report.blocks_before != files or report.rounds:
         raise SystemExit(f"{count} blocks and not {files}; {report}")
     generated.append(table.java, 0, 2 * files, 2 * files + LOADED)
-    started = time.monotonic()
-    recluster(spark, TABLE, "k", trigger="run")  # as after a build, which reads changed partitions only
-    load = time.monotonic() - started
+    # As after a build, which reads changed partitions only.
+    load = command.timed(lambda: recluster(spark, TABLE, "k", trigger="run"))
     return {
         "files": files,
         "read_seconds": round(seconds, 2),

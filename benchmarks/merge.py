@@ -2,11 +2,13 @@
 
     python benchmarks/merge.py                   # scale 1, 5 pairs: about 10 minutes on two cores
     python benchmarks/merge.py --scale 0.1 --pairs 3
+    python benchmarks/merge.py --cases comet --jar ~/.m2/repository/org/apache/datafusion/.../comet-....jar
 
 Every way reads the same files and is asked for as many blocks, in turn, in one Spark session; the table is taken back
 to the last load before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which other
 work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
-recluster(..., final=True, depth=1).
+recluster(..., final=True, depth=1). The case `comet` is the same with Apache DataFusion Comet switched on and off, with
+the same memory, part of it outside the heap for Comet; afterwards the table must have the same rows.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import Any
 
 import command
 import numpy as np
+from runtime import iceberg_jar
+from sessions import checksum
 
 from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.iceberg.commit import RoundCommit
@@ -29,14 +33,25 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
+from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.session.local_spark import CLASS_PATH
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import recluster
 
 KEY = parse_cluster_key("l_shipdate")
 LOADS = 8
+COMET = {
+    "spark.driver.memory": "3g",
+    "spark.plugins": "org.apache.spark.CometPlugin",
+    "spark.memory.offHeap.enabled": "true",
+    "spark.memory.offHeap.size": "3g",
+    "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
+    "spark.comet.enabled": "false",
+    "spark.comet.exec.shuffle.enabled": "true",
+    "spark.comet.scan.icebergNative.enabled": "true",
+}
 Way = Callable[[], object]
 # What to do before each run of each way, and the ways.
 Case = tuple[Way, dict[str, Way]]
@@ -47,25 +62,26 @@ def main() -> None:
     data = command.ROOT / "integration_tests" / "data" / f"sf{options.scale:g}"
     source = command.tpch(data, options.scale, "lineitem") / "lineitem.parquet"
     with command.own_directory("merge") as directory:
+        settings = {**COMET, CLASS_PATH: f"{iceberg_jar()}:{options.jar}"} if options.jar else {}
         memory = {"spark.driver.memory": options.memory} if options.memory else {}
-        spark = embedded.start(str(directory), memory)
+        spark = embedded.start(str(directory), {**settings, **memory})
         spark.sql("create schema if not exists benchmark")
-        cases = {case: run_case(spark, case, source, options) for case in options.cases}
+        cases = {case: run_case(spark, case, source, options.pairs) for case in options.cases}
     command.save(options, {"cores": os.cpu_count(), "system": platform.platform(), "cases": cases})
 
 
-def run_case(spark: Any, case: str, source: Path, options: argparse.Namespace) -> dict[str, Any]:
+def run_case(spark: Any, case: str, source: Path, pairs: int) -> dict[str, Any]:
     """Measure and print a case; return the figures of each way."""
     description, make = CASES[case]
     print(f"\n{case}: {description}", flush=True)
-    before, ways = make(spark, source, options)
+    before, ways = make(spark, source)
 
     def measured(way: Way) -> tuple[float, float]:
         before()
         return command.timed_in_spark(spark, way)
 
-    results = command.in_turn({name: partial(measured, way) for name, way in ways.items()}, options.pairs)
-    took = {name: list(zip(*pairs, strict=True)) for name, pairs in results.items()}
+    results = command.in_turn({name: partial(measured, way) for name, way in ways.items()}, pairs)
+    took = {name: list(zip(*runs, strict=True)) for name, runs in results.items()}
     first = next(iter(took))
     figures = {
         name: {
@@ -91,29 +107,54 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pairs", type=int, default=5, help="how often each way is run, after one to warm up"
     )
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--row-group-bytes", type=int, help="instead of what the cluster key sets")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES)[:-1])
     parser.add_argument("--memory", help="heap of Spark's JVM; that of `method: embedded` by default")
-    return parser.parse_args()
+    parser.add_argument(
+        "--jar", help="of Comet for this Spark (Maven: org.apache.datafusion), for the case comet"
+    )
+    options = parser.parse_args()
+    if ("comet" in options.cases) != bool(options.jar):
+        parser.error("the case comet needs --jar, and no other case does")
+    return options
 
 
-def rewrites(in_order: bool, spark: Any, source: Path, options: argparse.Namespace) -> Case:
+def rewrites(in_order: bool, spark: Any, source: Path) -> Case:
     """Our merge of all files, Iceberg's sort and Iceberg's binpack."""
     name = f"benchmark.{'in_order' if in_order else 'as_they_came'}"
-    block_rows = load(spark, name, source, options, in_order)
-    return beside_iceberg(spark, name, partial(merge_and_commit, spark, name, [None], block_rows))
+    block_rows = load(spark, name, source, in_order)
+    return beside_iceberg(spark, name, partial(merge_and_commit, spark, name, block_rows))
 
 
-def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> Case:
+def whole_call(spark: Any, source: Path) -> Case:
     """The whole call of recluster: load, key, check, plan, merge, commit, and the second check that ends `final`."""
     name = "benchmark.call"
-    block_rows = load(spark, name, source, options, in_order=True)
+    block_rows = load(spark, name, source, in_order=True)
+    return beside_iceberg(spark, name, partial(call, spark, name, block_rows))
 
-    def ours() -> None:
-        result = recluster(spark, name, "l_shipdate", final=True, depth=1, block_rows=block_rows)
-        assert (result.blocks_in, result.blocks_out) == (LOADS, LOADS), result
 
-    return beside_iceberg(spark, name, ours)
+def comet(spark: Any, source: Path) -> Case:
+    """The whole call with Comet and without; the rows are checked after each call but the last."""
+    name = "benchmark.comet"
+    block_rows = load(spark, name, source, in_order=True)
+    reset, rows = from_last_load(spark, name), checksum(spark, name)
+
+    def check_and_reset() -> None:
+        if checksum(spark, name) != rows:
+            raise SystemExit(f"{name}: the rows before were {rows} and are {checksum(spark, name)}")
+        reset()
+
+    def with_comet() -> None:
+        spark.conf.set("spark.comet.enabled", "true")
+        call(spark, name, block_rows)
+        spark.conf.set("spark.comet.enabled", "false")
+
+    return check_and_reset, {"comet": with_comet, "without": partial(call, spark, name, block_rows)}
+
+
+def call(spark: Any, name: str, block_rows: int) -> None:
+    """Recluster a table of 8 loads to the end."""
+    result = recluster(spark, name, "l_shipdate", final=True, depth=1, block_rows=block_rows)
+    assert (result.blocks_in, result.blocks_out) == (LOADS, LOADS), result
 
 
 def beside_iceberg(spark: Any, name: str, ours: Way) -> Case:
@@ -140,56 +181,24 @@ def from_last_load(spark: Any, name: str) -> Way:
     return lambda: spark.sql(f"call system.set_current_snapshot('{name}', {snapshot_id})")
 
 
-def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> Case:
-    """50 sets of 4 blocks each: in one round, and one after the other."""
-    name = "benchmark.many_sets"
-    spark.sql(
-        f"create table {name} using iceberg partitioned by (part) as select *, 0 part from parquet.`{source}` limit 0"
-    )
-    TableChange(KEY).commit(IcebergTable.load(spark, name))
-    every = max(1, round(100 * options.scale))  # some 60,000 rows in all, whatever the scale
-    for _ in range(4):
-        frame = spark.sql(f"select *, cast(pmod(l_orderkey, 50) as int) part from parquet.`{source}`")
-        frame = frame.where(f"pmod(xxhash64(l_orderkey, l_linenumber), {every}) = 0")
-        frame = frame.repartition(4, "part").sortWithinPartitions("part", "l_shipdate")
-        command.append_as_is(frame, name)
-    block_rows = spark.table(name).count() // 200 + 100
-
-    rounds: dict[str, list[int | None]] = {"one round": [None], "one by one": list(range(50))}
-    return from_last_load(spark, name), {
-        label: partial(merge_and_commit, spark, name, sets, block_rows) for label, sets in rounds.items()
-    }
-
-
-def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows: int) -> None:
-    """Merge each partition of a table as a set: all in one round (None), or some, each in a round of its own."""
+def merge_and_commit(spark: Any, name: str, block_rows: int) -> None:
+    """Merge all files of a table as one set."""
     table = IcebergTable.load(spark, name)
     blocks = read_blocks(table, KEY)
     assert blocks.snapshot_id is not None
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=["l_shipdate"])
-
-    def one_set(code: int) -> FileGroup:
-        own = blocks.take(blocks.partition == code)
-        return file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1)
-
-    codes = np.unique(blocks.partition).tolist()
-    for number in rounds:
-        sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
-        table.refresh()
-        merger = Merger(table, KEY, BlockLimits(block_rows, 1 << 40))
-        merged = merger.merge(blocks.snapshot_id, sets)
-        levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
-        RoundCommit(table, blocks.snapshot_id, merged, levels).run()
+    paths = blocks.path.to_pylist()
+    tasks = scan_tasks(table, blocks.snapshot_id, paths, bounds_of=["l_shipdate"])
+    merger = Merger(table, KEY, BlockLimits(block_rows, 1 << 40))
+    merged = merger.merge(blocks.snapshot_id, [file_group(tasks, paths, int(blocks.spec_id[0]), 1, 1)])
+    levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
+    RoundCommit(table, blocks.snapshot_id, merged, levels).run()
 
 
-def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> int:
+def load(spark: Any, name: str, source: Path, in_order: bool) -> int:
     """Make the table in 8 loads of one file, each over the whole range of the key; return the rows of 8 blocks."""
     rows: int = spark.read.parquet(str(source)).count()
     block_rows = -(-rows // LOADS) + rows // 100  # room for what a sample cannot tell
     spark.sql(f"create table {name} using iceberg as select * from parquet.`{source}` limit 0")
-    if options.row_group_bytes:
-        size = f"'write.parquet.row-group-size-bytes' = '{options.row_group_bytes}'"
-        spark.sql(f"alter table {name} set tblproperties ({size})")
     TableChange(KEY).commit(IcebergTable.load(spark, name))
     for number in range(LOADS):
         frame = spark.sql(
@@ -200,11 +209,11 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
     return block_rows
 
 
-CASES: dict[str, tuple[str, Callable[[Any, Path, argparse.Namespace], Case]]] = {
+CASES: dict[str, tuple[str, Callable[[Any, Path], Case]]] = {
     "call": ("8 loads, each sorted by the key: the whole call of recluster", whole_call),
     "sorted": ("8 loads, each sorted by the key, into 8 blocks", partial(rewrites, True)),
     "unsorted": ("8 loads as they came, into 8 blocks", partial(rewrites, False)),
-    "many-sets": ("50 sets of 4 blocks, into 4 blocks each", many_sets),
+    "comet": ("as call, with Comet and without", comet),
 }
 
 if __name__ == "__main__":

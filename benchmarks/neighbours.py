@@ -11,7 +11,6 @@ row groups that it cannot skip at the end.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,9 @@ from tables import local_path
 from dbt_recluster.maintenance import clustering_information, recluster
 
 READS = 20
+LOAD_ROWS, BLOCK_ROWS = 20_000, 10_000
+# Loads between two calls of the neighbour.
+EVERY = 10
 # A row is 8 bytes of key and 32 of random payload, which nothing compresses.
 ROW_BYTES = 42
 # As many row groups to a block as 4 MB are of 64 MB.
@@ -61,24 +63,21 @@ def main() -> None:
     """Load, measure, print."""
     parser = command.parser(__doc__)
     parser.add_argument("--loads", type=int, default=40)
-    parser.add_argument("--rows", type=int, default=20_000, help="of each load")
-    parser.add_argument("--block-rows", type=int, default=10_000)
-    parser.add_argument("--every", type=int, default=10, help="loads between two calls")
     parser.add_argument("--only", nargs="+", choices=list(ARMS), default=list(ARMS))
     options = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
     with command.own_spark("neighbours") as (spark, _):
         spark.sql("create namespace db")
         for number, name in enumerate(options.only):
-            figures[name] = run(spark, options, f"lake.db.t{number}", ARMS[name])
+            figures[name] = run(spark, options.loads, f"lake.db.t{number}", ARMS[name])
             print(f"{name}: {figures[name]}", flush=True)
     command.show(("", *figures[name]), [(name, *found.values()) for name, found in figures.items()])
     command.save(options, {"tables": figures})
 
 
-def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[str, float]:
+def run(spark: Any, loads: int, name: str, arm: Arm) -> dict[str, float]:
     """Load and recluster one table and let the neighbour call; return its figures."""
-    block = ROW_BYTES * options.block_rows
+    block = ROW_BYTES * BLOCK_ROWS
     spark.sql(
         f"create table {name} (k bigint, v binary) using iceberg tblproperties ("
         f"'write.target-file-size-bytes' = '{int(arm.target * block)}', "
@@ -86,10 +85,10 @@ def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[st
         "'write.parquet.page-row-limit' = '100', 'write.distribution-mode' = 'none')"
     )
     depth, opened = [], []
-    for load in range(1, options.loads + 1):
-        append(spark, name, options, load)
-        recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
-        if arm.call is not None and load % options.every == 0:
+    for load in range(1, loads + 1):
+        append(spark, name, load)
+        recluster(spark, name, "k", block_rows=arm.blocks * BLOCK_ROWS)
+        if arm.call is not None and load % EVERY == 0:
             table, more = name.removeprefix("lake."), arm.call.format(half=block // 2)
             spark.sql(f"call lake.system.rewrite_data_files(table => '{table}'{more})")
         depth.append(clustering_information(spark, name)["average_depth"])
@@ -104,11 +103,11 @@ def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[st
     }
 
 
-def append(spark: Any, name: str, options: argparse.Namespace, load: int) -> None:
+def append(spark: Any, name: str, load: int) -> None:
     """Append a load of random keys, sorted inside, in files of a full block."""
-    first = load * options.rows
-    rows = random_rows(spark, first, first + options.rows, row_bytes=32, files=2)
-    ordered = rows.repartitionByRange(options.rows // options.block_rows, "k").sortWithinPartitions("k")
+    first = load * LOAD_ROWS
+    rows = random_rows(spark, first, first + LOAD_ROWS, row_bytes=32, files=2)
+    ordered = rows.repartitionByRange(LOAD_ROWS // BLOCK_ROWS, "k").sortWithinPartitions("k")
     command.append_as_is(ordered, name)
 
 

@@ -3,7 +3,6 @@
     python benchmarks/nothing_to_do.py                                # 10,000 files in 365 days, ten days touched
     python benchmarks/nothing_to_do.py --files 1000000 --pairs 5
     python benchmarks/nothing_to_do.py --touch spread                 # the ten days lie all over the year
-    python benchmarks/nothing_to_do.py --partitions 0                 # a table without partitions
 
 The same incremental model, which adds a row to each of some days, is run by plain dbt-spark and by dbt-recluster with
 `cluster_by`, in turn, in one process and one Spark session, each on a table of its own with so many files. Almost all
@@ -14,6 +13,7 @@ it has looked at, as a new one would. Both times are dbt's own.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 from pathlib import Path
@@ -25,6 +25,8 @@ from generated_files import STRIDE, GeneratedFiles
 
 # 2025-01-01, in days since 1970.
 FIRST_DAY = 20089
+# Days of the table, and those to which a run adds a row.
+DAYS, TOUCHED = 365, 10
 # What a run loads lies in the gap after a generated block.
 GAP = 700
 # Columns beside the key and the day.
@@ -35,10 +37,6 @@ def main() -> None:
     """Make both tables, run both models in turn, print medians."""
     parser = command.parser(__doc__)
     parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument(
-        "--partitions", type=int, default=365, help="days, or 0 for a table without partitions"
-    )
-    parser.add_argument("--touched", type=int, default=10, help="days to which a run adds a row")
     parser.add_argument("--touch", choices=["latest", "spread"], default="latest")
     parser.add_argument("--pairs", type=int, default=9)
     options = parser.parse_args()
@@ -64,50 +62,41 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     os.chdir(directory)
     for target in ("plain", "clustered"):
         run_model(target, 0)
-        fill(spark, f"{target}.m", options)
+        fill(spark, f"{target}.m", options.files // DAYS)
+    # The first run checks the whole table and merges these blocks.
     overlap(spark, "clustered.m")
-    run_model("plain", 1)
-    first, response = run_model("clustered", 1)
-    if options.partitions and response["recluster_rounds"] != 1:
-        raise SystemExit(f"the first run was to recluster: {response}")
-    print(f"the check of the whole table, and the merge of two blocks: {first:.2f} s", flush=True)
-    seconds: dict[str, list[float]] = {"plain": [], "clustered": [], "recluster": []}
-    for pair in range(options.pairs):
-        seconds["plain"].append(run_model("plain", pair + 2)[0])
-        whole, response = run_model("clustered", pair + 2)
-        if response["recluster_rounds"]:
-            raise SystemExit(f"there was something to do: {response}")
-        seconds["clustered"].append(whole)
-        seconds["recluster"].append(response["recluster_seconds"])
+    numbers = itertools.count(1)
+    ways = {name: lambda name=name: run_model(name, next(numbers)) for name in ("plain", "clustered")}
+    results = command.in_turn(ways, options.pairs)
     os.chdir(started_in)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    pairs = list(zip(seconds["plain"], seconds["clustered"], strict=True))
+    responses = [response for _, response in results["clustered"]]
+    if any(response["recluster_rounds"] for response in responses):
+        raise SystemExit(f"there was something to do: {responses}")
+    seconds = {name: [took for took, _ in runs] for name, runs in results.items()}
+    seconds["recluster"] = [response["recluster_seconds"] for response in responses]
+    pairs = zip(seconds["plain"], seconds["clustered"], strict=True)
     return {
         "files": spark.sql("select count(*) from clustered.m.files").first()[0],
-        **medians,
+        **{name: statistics.median(values) for name, values in seconds.items()},
         "more": statistics.median(ours - theirs for theirs, ours in pairs),
-        "ratio": statistics.median(ours / theirs for theirs, ours in pairs),
-        "reason": response["recluster_reason"],
-        "first": first,
+        "ratio": command.median_ratio(seconds["clustered"], seconds["plain"]),
+        "reason": responses[-1]["recluster_reason"],
         "seconds": seconds,
     }
 
 
 def write_project(directory: Path, options: argparse.Namespace) -> None:
     """Write a project of one model and a profile of two targets."""
-    days, touched = options.partitions, options.touched
-    step = 1 if options.touch == "latest" or not days else days // touched
-    first = max(days - touched, 0) if options.touch == "latest" else 0
+    step, first = (1, DAYS - TOUCHED) if options.touch == "latest" else (DAYS // TOUCHED, 0)
     model = f"""
         {{{{ config(
-          materialized='incremental', file_format='iceberg', cluster_by='k', recluster_depth=1
-          {", partition_by='d'" if days else ""}
+          materialized='incremental', file_format='iceberg', cluster_by='k', recluster_depth=1, partition_by='d'
         ) }}}}
         select
           cast({{{{ var('run') }}}} * {STRIDE} + {GAP} as bigint) as k,
           date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d,
           {", ".join(f"xxhash64(id, {number}) as c{number}" for number in range(COLUMNS))}
-        from range({touched if days else 1})
+        from range({TOUCHED})
     """
     ours = {"type": "recluster", "method": "embedded", "path": str(directory / "lake"), "schema": "clustered"}
     plain = {"type": "spark", "method": "session", "host": "none", "schema": "plain", "threads": 1}
@@ -117,16 +106,13 @@ def write_project(directory: Path, options: argparse.Namespace) -> None:
     )
 
 
-def fill(spark: Any, table: str, options: argparse.Namespace) -> None:
+def fill(spark: Any, table: str, each: int) -> None:
     """Append entries, one commit for each day, of which each block leaves a gap for the rows of the runs."""
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
     java, generated = IcebergTable.load(spark, table).java, GeneratedFiles(spark)
-    commits = options.partitions or 100
-    each = options.files // commits
-    for number in range(commits):
-        first = 0 if options.partitions else number * each
-        generated.append(java, FIRST_DAY + number, first, first + each)
+    for number in range(DAYS):
+        generated.append(java, FIRST_DAY + number, 0, each)
 
 
 def overlap(spark: Any, table: str) -> None:

@@ -67,11 +67,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = command.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="least time with both at work")
     parser.add_argument("--commits", type=int, default=500, help="least commits with both at work")
-    parser.add_argument(
-        "--rounds", type=int, default=1, help="least rounds reclustered meanwhile, in ten times as long"
-    )
     parser.add_argument("--alone", type=int, default=100, help="operations of the writer alone, before")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rest", action="store_true", help="a REST catalog instead of one in PostgreSQL")
     for hidden in ("--role", "--catalog", "--directory", "--table"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -99,12 +95,12 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
     """Run the writer alone, then beside a recluster."""
     spark = shared(catalog, directory)
     spark.sql("create namespace db")
-    alone = Writer(spark, "lake.db.alone", options.seed)
+    alone = Writer(spark, "lake.db.alone")
     while alone.attempts < options.alone:
         alone.step()
     differences = alone.differences()
 
-    both = Writer(spark, "lake.db.shared", options.seed)
+    both = Writer(spark, "lake.db.shared")
     call = [sys.executable, __file__, "--role", "recluster", "--catalog", catalog]
     with subprocess.Popen([*call, "--directory", str(directory), "--table", both.table]) as other:
         started = time.monotonic()
@@ -135,7 +131,7 @@ def is_enough(options: argparse.Namespace, seconds: float, commits: int, directo
     if seconds < options.seconds or commits < options.commits:
         return False
     # A slow machine has not even started the other process in half a minute.
-    return seconds > 10 * options.seconds or len(list(directory.glob("round-*"))) >= options.rounds
+    return seconds > 10 * options.seconds or (directory / "reclustered").exists()
 
 
 class Writer:
@@ -147,9 +143,9 @@ class Writer:
         failures: By operation, those that another writer's commit made fail.
     """
 
-    def __init__(self, spark: Any, table: str, seed: int):
+    def __init__(self, spark: Any, table: str):
         self.spark, self.table = spark, table
-        self.random = random.Random(seed)
+        self.random = random.Random(1)
         self.done: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.ids = np.zeros(0, np.int64)
@@ -322,9 +318,9 @@ def recluster_until(catalog: str, directory: str, table: str) -> None:
         except ConcurrentChangeError:
             figures["given up"] += 1
             continue
-        for _ in report.rounds:
-            figures["rounds"] += 1
-            Path(directory, f"round-{figures['rounds']}").touch()
+        if report.rounds:
+            Path(directory, "reclustered").touch()
+        figures["rounds"] += len(report.rounds)
         figures["sets"] += sum(each.sets for each in report.rounds)
         figures["blocks"] += report.blocks_in
         figures["rows"] += report.rows

@@ -62,13 +62,7 @@ def _short(random: np.random.Generator, start: float) -> Ranges:
     return middle - width / 2, middle + width / 2
 
 
-SHAPES: dict[str, Callable[[np.random.Generator, float], Ranges]] = {
-    "hot": hot,
-    "moving": moving,
-    "latest": latest,
-    "months": months,
-    "even": even,
-}
+SHAPES = {shape.__name__: shape for shape in (hot, moving, latest, months, even)}
 
 
 def loads_of(shape: str, random: np.random.Generator, loads: int) -> Iterator[FloatArray]:

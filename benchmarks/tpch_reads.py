@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,27 +75,18 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--block-rows", type=int, default=20_000)
     parser.add_argument("--depth", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3, help="of the queries, at the end")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="of the queries at the end, after one to warm up"
+    )
     options = parser.parse_args()
     with command.own_directory("tpch-reads") as directory:
         figures = run(options, directory)
-    print(f"{'':9}  rewritten per row  loads and reclusters, s  queries, s  blocks  opened, of which wasted")
-    for kind in KINDS:
-        figure = figures["tables"][kind]
-        print(
-            f"{kind:9}  {figure['rewritten_per_row']:17.2f}  {figure['seconds']:23.1f}  "
-            f"{figure['query_seconds']:11.2f}  {figure['blocks']:6}  {figure['opened']:6} {figure['wasted']:.0f}"
-        )
-    print("\nblocks opened, and seconds (median)")
-    for name in QUERIES:
-        cells = [figures["tables"][kind]["queries"][name] for kind in KINDS]
-        print(
-            f"{name:4}"
-            + "".join(
-                f"  {kind} {cell['opened']:4} {cell['seconds']:6.2f}"
-                for kind, cell in zip(KINDS, cells, strict=True)
-            )
-        )
+    header = ("rewritten_per_row", "seconds", "query_seconds", "blocks", "opened", "wasted")
+    tables = figures["tables"]
+    command.show(("", *header), [(kind, *(tables[kind][name] for name in header)) for kind in KINDS])
+    print("\nblocks opened by each query")
+    opened_by = [(name, *(tables[kind]["queries"][name]["opened"] for kind in KINDS)) for name in QUERIES]
+    command.show(("", *KINDS), opened_by)
     command.save(options, figures)
 
 
@@ -109,18 +101,16 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     for name in TABLES[1:]:
         spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
     tables = {kind: load(spark, kind, options, source) for kind in KINDS}
-    times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in QUERIES} for kind in KINDS}
-    for number in range(options.rounds):
-        # Alternating, because the machine is noisy; the first round warms up.
-        for name in QUERIES:
-            for kind in KINDS if number % 2 else reversed(KINDS):
-                times[kind][name].append(timed(spark, kind, QUERIES[name]))
+    times = {
+        name: command.in_turn({kind: partial(timed, spark, kind, query) for kind in KINDS}, options.rounds)
+        for name, query in QUERIES.items()
+    }
     for kind in KINDS:
         table = ClusteredTable(spark, f"db.{kind}", KEY)
         of_queries = {
             name: {
                 "opened": opened(table, kind, query),
-                "seconds": round(statistics.median(times[kind][name]), 3),
+                "seconds": round(statistics.median(times[name][kind]), 3),
             }
             for name, query in QUERIES.items()
         }
@@ -206,9 +196,7 @@ def named(kind: str) -> dict[str, str]:
 
 def timed(spark: Any, kind: str, query: str) -> float:
     """Run a query to its end; return its seconds."""
-    started = time.monotonic()
-    spark.sql(of_table(kind, query)).collect()
-    return time.monotonic() - started
+    return command.timed(lambda: spark.sql(of_table(kind, query)).collect())
 
 
 def opened(table: Any, kind: str, query: str) -> int:
