@@ -105,7 +105,6 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
     read = {each: size - read_before.get(each, 0) for each, size in executors(spark).items()}
     return {
         "mb": mb,
-        "rows": rows,
         "blocks_in": report.blocks_in,
         "blocks_out": report.blocks_out,
         "seconds": round(seconds, 1),

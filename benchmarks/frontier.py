@@ -225,16 +225,13 @@ def _figures(*rows: list[float]) -> list[str]:
 
 
 def print_seeds(curves: Curves) -> None:
-    """Print the ratio of ours to the best of the others by seed, and the workloads that not all seeds cover."""
+    """Print the ratio of ours to the best of the others by seed."""
     for seed, workloads in curves.items():
         with_whole, without_whole = (
             geometric_mean([ratio for each in workloads.values() for ratio in ratios(each, whole)])
             for whole in (True, False)
         )
         print(f"seed {seed}: {with_whole:.3f}, without whole buckets {without_whole:.3f}")
-    seeds_of = {workload: len(compared(curves, workload)) for workload in next(iter(curves.values()))}
-    fewer = [f"{name} ({count})" for name, count in seeds_of.items() if count < len(curves)]
-    print(f"compared with fewer than {len(curves)} seeds: {', '.join(fewer) or 'none'}")
 
 
 def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:

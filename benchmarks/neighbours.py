@@ -84,19 +84,17 @@ def run(spark: Any, loads: int, name: str, arm: Arm) -> dict[str, float]:
         f"'write.parquet.row-group-size-bytes' = '{block // ROW_GROUPS}', "
         "'write.parquet.page-row-limit' = '100', 'write.distribution-mode' = 'none')"
     )
-    depth, opened = [], []
+    opened = []
     for load in range(1, loads + 1):
         append(spark, name, load)
         recluster(spark, name, "k", block_rows=arm.blocks * BLOCK_ROWS)
         if arm.call is not None and load % EVERY == 0:
             table, more = name.removeprefix("lake."), arm.call.format(half=block // 2)
             spark.sql(f"call lake.system.rewrite_data_files(table => '{table}'{more})")
-        depth.append(clustering_information(spark, name)["average_depth"])
         opened.append(len(read_files(spark, name, READS)) / READS)
     return {
         **rewritten(spark, name),
-        "depth": float(np.mean(depth)),
-        "depth after": depth[-1],
+        "depth after": clustering_information(spark, name)["average_depth"],
         "blocks": spark.table(f"{name}.files").count(),
         "opened": float(np.mean(opened)),
         "rows read": rows_read(spark, name),

@@ -211,8 +211,11 @@ class Writer:
             f"from range({first}, {first + count}, 1, {self.random.choice([1, 1, 2])})"
         )
         self.next_id += count
-        self.ids = np.append(self.ids, np.arange(first, first + count))
-        self.versions = np.append(self.versions, np.zeros(count, np.int64))
+        self._add(np.arange(first, first + count))
+
+    def _add(self, ids: Any) -> None:
+        self.ids = np.append(self.ids, ids)
+        self.versions = np.append(self.versions, np.zeros(len(ids), np.int64))
 
     def _update(self) -> None:
         modulus, rest = self.random.choice([97, 997]), self.random.randint(0, 96)
@@ -250,11 +253,7 @@ class Writer:
             f"values (s.id, s.k, 0, 'merged'{', 7' if self.extra else ''})"
         )
         self.versions[(self.ids >= first) & (self.ids < last)] += 1
-        new = np.setdiff1d(np.arange(first, last), self.ids)
-        self.ids, self.versions = (
-            np.append(self.ids, new),
-            np.append(self.versions, np.zeros(len(new), np.int64)),
-        )
+        self._add(np.setdiff1d(np.arange(first, last), self.ids))
         self.next_id = last
 
     def _evolve(self) -> None:

@@ -11,7 +11,6 @@ counts at a given excess with the least rewriting of its points of equal or smal
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,13 +145,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for shape in options.shapes:
         for seed in options.seeds:
-            began = time.monotonic()
             curves = {
                 name: [simulate(shape, name, threshold, options.loads, seed) for threshold in THRESHOLDS]
                 for name in STEPS
             }
             figures[f"{shape}, {seed}"] = curves
-            print(f"{shape}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{shape}, seed {seed}", flush=True)
             ours, *others = curves
             for name in others:
                 mean, worst = ratio(curves[ours], curves[name])

@@ -10,13 +10,12 @@ being three blocks. After every merge the depth of all bounds, and between them,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import command
 import numpy as np
-from workloads import FloatArray, Table
+from workloads import FloatArray, Table, time_ordered
 
 from dbt_recluster.planner import Policy, clustering_information, plan
 
@@ -26,23 +25,15 @@ SETTLED = 15
 FIGURES = ("fragmentation", "most fragmented", "rewritten", "average depth", "keys deeper")
 
 
-def in_order(
-    random: np.random.Generator, loads: int, rows: Callable[[], int], late: float
-) -> Iterator[FloatArray]:
-    """Load t brings times from t to t + 1, and a share of rows of any earlier time."""
-    for t in range(loads):
-        keys = t + random.random(rows())
-        is_late = (random.random(len(keys)) < late) & (t > 0)
-        keys[is_late] = random.random(int(is_late.sum())) * t
-        yield keys
-
-
 def _rows(random: np.random.Generator, least: float, most: float) -> Callable[[], int]:
     return lambda: int(random.integers(round(least * BLOCK_ROWS), round(most * BLOCK_ROWS) + 1))
 
 
 def _ordered(least: float, most: float, late: float = 0.0) -> Series:
-    return lambda random, loads: in_order(random, loads, _rows(random, least, most), late)
+    def series(random: np.random.Generator, loads: int) -> Iterator[FloatArray]:
+        yield from (load.keys for load in time_ordered(random, loads, late, rows=_rows(random, least, most)))
+
+    return series
 
 
 def _after_backlog(random: np.random.Generator, loads: int) -> Iterator[FloatArray]:
@@ -76,7 +67,7 @@ def recluster(table: Table, policy: Policy) -> int:
 def measure(series: Series, count: int, seed: int, policy: Policy) -> dict[str, float]:
     """Load and recluster in turn."""
     random = np.random.default_rng(seed)
-    table, deeper, fragmentation, began = Table(BLOCK_ROWS), 0, [0.0], time.monotonic()
+    table, deeper, fragmentation = Table(BLOCK_ROWS), 0, [0.0]
     for keys in series(random, count):
         table.load(keys)
         deeper += recluster(table, policy)
@@ -88,7 +79,6 @@ def measure(series: Series, count: int, seed: int, policy: Policy) -> dict[str, 
         "rewritten": table.rewritten / table.loaded,
         "average depth": clustering_information(table.blocks()).average_depth,
         "keys deeper": deeper,
-        "seconds": time.monotonic() - began,
     }
 
 

@@ -114,9 +114,8 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             }
             for name, query in QUERIES.items()
         }
-        known = ClusteredTable(spark, f"db.{kind}", KEY)
-        import_reads(spark, known, queries=named(kind))
-        reads = clustering_reads(spark, known)
+        import_reads(spark, table, queries=named(kind))
+        reads = clustering_reads(spark, table)
         tables[kind] |= {
             "queries": of_queries,
             "opened": sum(query["opened"] for query in of_queries.values()),

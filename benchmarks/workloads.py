@@ -42,11 +42,17 @@ def uniform(random: np.random.Generator, loads: int) -> Iterator[Load]:
         yield Load(random.random(LOAD_ROWS), lambda at: at)
 
 
-def time_ordered(random: np.random.Generator, loads: int, late: float, lag: float | None) -> Iterator[Load]:
+def time_ordered(
+    random: np.random.Generator,
+    loads: int,
+    late: float,
+    lag: float | None = None,
+    rows: Callable[[], int] = lambda: LOAD_ROWS,
+) -> Iterator[Load]:
     """Load t brings times from t to t + 1, and a share of late rows: of any earlier time, or late by a mean lag."""
     for t in range(loads):
-        keys = t + random.random(LOAD_ROWS)
-        is_late = (random.random(LOAD_ROWS) < late) & (t > 0)
+        keys = t + random.random(rows())
+        is_late = (random.random(len(keys)) < late) & (t > 0)
         count = int(is_late.sum())
         if lag is None:
             keys[is_late] = random.random(count) * t
@@ -82,13 +88,13 @@ def tenants(random: np.random.Generator, loads: int) -> Iterator[Load]:
 
 _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
     "uniform": uniform,
-    "late 10 %": lambda random, loads: time_ordered(random, loads, 0.1, None),
-    "late 1 %": lambda random, loads: time_ordered(random, loads, 0.01, None),
+    "late 10 %": lambda random, loads: time_ordered(random, loads, 0.1),
+    "late 1 %": lambda random, loads: time_ordered(random, loads, 0.01),
     "late 10 % by a few loads": lambda random, loads: time_ordered(random, loads, 0.1, 10.0),
     "hot range": hot_range,
     "backlog": backlog,
     "tenants": tenants,
-    "in order": lambda random, loads: time_ordered(random, loads, 0.0, None),
+    "in order": lambda random, loads: time_ordered(random, loads, 0.0),
 }
 WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
 
