@@ -25,8 +25,6 @@ from dbt_recluster.planner import Policy, plan
 
 RESULTS = Path(__file__).parent / "results" / "frontier.json"
 THRESHOLDS = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 16]
-
-
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
 UNKNOWN = f"{OURS}, no level or run"
@@ -75,15 +73,13 @@ STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
 }
 
 
-def measure(
-    workload: str, names: list[str], thresholds: list[float], loads: int, seed: int
-) -> dict[str, list[Point]]:
+def measure(workload: str, names: list[str], loads: int, seed: int) -> Strategies:
     """Measure the curves of these strategies."""
     began = time.monotonic()
     curves = {
         name: [
             simulate(workload, threshold, STEPS[name](threshold), loads, seed, known=name != UNKNOWN)
-            for threshold in thresholds
+            for threshold in THRESHOLDS
         ]
         for name in names
     }
@@ -241,7 +237,8 @@ def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
         ours: list[float] = []
         for strategies in compared(curves, "uniform, sorted"):
             ours += ratios(strategies, whole)
-            bound += [optimum_at(best, scan) / best_other(strategies, scan, whole) for scan in SCANS]
+            others = [(scan, best_other(strategies, scan, whole)) for scan in SCANS]
+            bound += [optimum_at(best, scan) / other for scan, other in others if other > LEAST]
         print(
             f"uniform, sorted, {'with' if whole else 'without'} whole buckets: "
             f"ours {geometric_mean(ours):.2f}, at most {greatest(ours):.2f}; "
@@ -347,7 +344,7 @@ def main() -> None:
     best = optimum(options.loads)
     for seed in options.seeds if names else []:
         for workload in options.workloads:
-            measured = measure(workload, names, THRESHOLDS, options.loads, seed)
+            measured = measure(workload, names, options.loads, seed)
             workloads = curves.setdefault(seed, {})
             known = {**workloads.get(workload, {}), **measured}
             workloads[workload] = {name: known[name] for name in STEPS if name in known}
