@@ -65,15 +65,15 @@ def wait_for_archive(directory: Path, seconds: float = 120) -> None:
 
 def dbt_spark_profile(directory: Path) -> dict[str, Any]:
     """Return a profile of dbt-spark that starts a Spark with the same catalog."""
-    settings = session_settings(
-        directory,
-        **{
-            "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
-            "spark.sql.catalog.spark_catalog.type": "hive",
-            # Derby has none of the metastore's lock tables: a commit would wait for a lock for minutes.
-            "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
-        },
-    )
+    settings = {
+        **session_settings(directory),
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "200",  # Spark's default
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        # Derby has none of the metastore's lock tables: a commit would wait for a lock for minutes.
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
+    }
     return {"type": "spark", "method": "session", "host": "localhost", "server_side_parameters": settings}
 
 
