@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from clustered_models import models_of, snapshot
 from dbt.adapters.events.types import SQLQuery
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from dbt_common.events.event_catcher import EventCatcher
@@ -18,46 +18,32 @@ from tables import add_catalog
 from dbt_recluster.clustering.table import ClusteredTable
 
 CATALOG = "beside"
-EVENTS = """{{ config(materialized='incremental', database='beside', cluster_by='k', recluster_depth=1,
-                     block_rows=500) }}
-select id, pmod(hash(id), 100) as k from range(1000)"""
+EVENTS = {"database": CATALOG, "cluster_by": "k", "recluster_depth": 1, "block_rows": 500}
 MODELS = {
-    "events.sql": EVENTS,
+    **models_of("select id, pmod(hash(id), 100) as k from range(1000)", events=EVENTS),
     "latest.sql": "{{ config(catalog='beside', materialized='view') }} select max(k) as k from {{ ref('events') }}",
     "here.sql": "select e.k, s.name from {{ ref('events') }} e join {{ source('loaded', 'colours') }} s on e.k = s.id",
     "merged.sql": """{{ config(database='beside', materialized='incremental', incremental_strategy='merge',
       unique_key='id', on_schema_change='sync_all_columns') }}
       select 1 as id, 'a' as c {% if is_incremental() %}, 2 as d {% endif %}""",
-    "sources.yml": """
-sources:
-  - name: loaded
-    database: beside
-    schema: "{{ target.schema }}"
-    tables: [{name: colours}]
-""",
+    "sources.yml": "sources: [{name: loaded, database: beside, schema: '{{ target.schema }}', "
+    "tables: [{name: colours}]}]",
 }
-SNAPSHOT = """{% snapshot kept %}
-{{ config(strategy='check', unique_key='id', check_cols=['name']) }} select * from {{ ref('colours') }}
-{% endsnapshot %}"""
 
 
 class TestCatalogBeside:
     @pytest.fixture(scope="class")
-    def catalog(self, spark: Any, tmp_path_factory: Any) -> str:
-        """A catalog of Iceberg's with views, in this process."""
+    def models(self, spark: Any, tmp_path_factory: Any) -> dict[str, str]:
+        """The models, when there is a catalog of Iceberg's with views, in this process."""
         classes = {
             "catalog_impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
             "io_impl": "org.apache.iceberg.hadoop.HadoopFileIO",
         }
         add_catalog(spark, CATALOG, warehouse=tmp_path_factory.mktemp("beside").as_uri(), **classes)
-        return CATALOG
-
-    @pytest.fixture(scope="class")
-    def models(self, catalog: str) -> dict[str, str]:
         return MODELS
 
     SEEDS = {"colours.csv": "id,name\n1,red\n2,blue\n"}
-    SNAPSHOTS = {"kept.sql": SNAPSHOT}
+    SNAPSHOTS = snapshot("kept", "colours", ["name"])
     PROJECT_CONFIG_UPDATE = {
         "seeds": {"+database": CATALOG},
         "snapshots": {"+database": CATALOG},
@@ -97,10 +83,8 @@ class TestCatalogBeside:
 
     def test_operations_take_names_of_three_parts(self, project: Any, spark: Any) -> None:
         for name in ("events", f"{CATALOG}.{project.test_schema}.events"):
-            information = operate_json(
-                "clustering_information", json.dumps({"table": name, "format": "json"})
-            )
-            assert information["total_block_count"] >= 1
+            depth = operate_json("clustering_depth", f"{{table: {name}, format: json}}")["average_depth"]
+            assert depth >= 1
         # Two parts are a name of the current catalog, whatever this project has in another one.
         name = f"{project.test_schema}.events"
         assert f"{name} cannot be loaded" in operate("suspend_recluster", f"{{table: {name}}}", passes=False)
@@ -110,30 +94,26 @@ class TestCatalogBeside:
         assert ClusteredTable(spark, f"{CATALOG}.{name}").suspended is None
         spark.sql(f"drop table {name}")
 
-    def test_docs_describe_both_catalogs(self, project: Any) -> None:
-        run_dbt(["docs", "generate"])
-        catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
-        nodes = catalog["nodes"]
-        events = nodes["model.test.events"]
+    def test_docs_describe_both_catalogs_and_of_a_selection_nothing_else(self, project: Any) -> None:
+        described = EventCatcher(SQLQuery, predicate=lambda event: "describe extended" in event.data.sql)
+
+        def documented(*flags: str) -> Any:
+            described.flush()
+            run_dbt(["docs", "generate", *flags], callbacks=[described.catch])
+            return json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
+
+        catalog = documented()
+        events = catalog["nodes"]["model.test.events"]
         assert events["metadata"]["database"] == CATALOG
         assert set(events["columns"]) == {"id", "k"}
         assert any("depth" in name for name in events["stats"]), events["stats"]
-        assert {"model.test.here", "model.test.latest", "seed.test.colours", "snapshot.test.kept"} <= set(
-            nodes
-        )
+        others = {"model.test.here", "model.test.latest", "seed.test.colours", "snapshot.test.kept"}
+        assert others <= set(catalog["nodes"])
         assert "source.test.loaded.colours" in catalog["sources"]
-
-    def test_docs_of_a_selection_describe_nothing_else(self, project: Any) -> None:
-        described = EventCatcher(SQLQuery, predicate=lambda event: "describe extended" in event.data.sql)
-        run_dbt(["docs", "generate", "--no-compile"], callbacks=[described.catch])
-        everything = len(described.caught_events)
-        described.flush()
-        run_dbt(["docs", "generate", "--select", "events"], callbacks=[described.catch])
+        assert len(described.caught_events) > 4
+        assert list(documented("--select", "events")["nodes"]) == ["model.test.events"]
         (statement,) = (event.data.sql for event in described.caught_events)
         assert f"{CATALOG}.{project.test_schema}.events" in statement
-        assert everything > 4
-        catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
-        assert list(catalog["nodes"]) == ["model.test.events"]
 
 
 REST = {
@@ -153,37 +133,32 @@ ENTRIES = {
 
 def write_catalogs(root: str, entries: dict[str, list[dict[str, Any]]]) -> None:
     catalogs = [
-        {
-            "name": name,
-            "active_write_integration": integrations[-1]["name"],
-            "write_integrations": integrations,
-        }
-        for name, integrations in entries.items()
+        {"name": name, "active_write_integration": given[-1]["name"], "write_integrations": given}
+        for name, given in entries.items()
     ]
     (Path(root) / "catalogs.yml").write_text(yaml.safe_dump({"catalogs": catalogs}))
 
 
 class TestCatalogIntegrations:
-    MODELS = {
-        "events.sql": "{{ config(materialized='table', catalog_name='rest', cluster_by='id') }} select 1 as id",
-        "latest.sql": "{{ config(materialized='table', catalog_name='hive') }} select * from {{ ref('events') }}",
-        "here.sql": "{{ config(materialized='table') }} select * from {{ ref('latest') }}",
-        "snow.sql": "{{ config(materialized='table', catalog_name='horizon') }} select 1 as id",
-        "delta.sql": "{{ config(materialized='table', catalog_name='delta') }} select 1 as id",
-        "misspelt.sql": "{{ config(materialized='view', catalog_name='resd') }} select 1 as id",
-        "own.sql": "{{ config(materialized='table', catalog='integrated') }} select 1 as id",
+    MODELS = models_of(
+        "select 1 as id",
+        "table",
+        events={"catalog_name": "rest", "cluster_by": "id"},
+        snow={"catalog_name": "horizon"},
+        delta={"catalog_name": "delta"},
+        misspelt={"materialized": "view", "catalog_name": "resd"},
+        own={"catalog": "integrated"},
+    ) | {
+        **models_of("select * from {{ ref('events') }}", "table", latest={"catalog_name": "hive"}),
+        **models_of("select * from {{ ref('latest') }}", "table", here={}),
     }
 
     @pytest.fixture(scope="class", autouse=True)
-    def catalogs(self, project: Any, spark: Any, tmp_path_factory: Any) -> Iterator[None]:
+    def catalogs(self, project: Any, spark: Any, tmp_path_factory: Any) -> None:
         write_catalogs(project.project_root, ENTRIES)
         add_catalog(
             spark, "integrated", type="hadoop", warehouse=tmp_path_factory.mktemp("integrated").as_uri()
         )
-        yield
-        for row in spark.sql(f"show tables in integrated.{project.test_schema}").collect():
-            spark.sql(f"drop table integrated.{project.test_schema}.{row[1]}")
-        spark.sql(f"drop schema integrated.{project.test_schema}")
 
     @pytest.mark.thorough
     def test_integrations_that_name_a_catalog_of_spark(self, project: Any, spark: Any) -> None:
@@ -197,13 +172,13 @@ class TestCatalogIntegrations:
         status = {result.node.name: str(result.status) for result in results}
         assert {name for name, value in status.items() if value == "error"} == {"snow", "delta", "misspelt"}
         told = " ".join(log.split())
-        assert (
-            "snow: catalog_name horizon is an integration of type BUILT_IN; only iceberg_rest and hive_metastore"
-            in told
-        )
-        assert "delta: catalog_name delta is an integration for tables of delta" in told
-        assert "resd is not among the catalogs of catalogs.yml (delta, hive, horizon, rest)" in told
-        assert "Set the model's config `catalog` to a Spark catalog" in told
+        for text in (
+            "snow: catalog_name horizon is an integration of type BUILT_IN; only iceberg_rest and hive_metastore",
+            "delta: catalog_name delta is an integration for tables of delta",
+            "resd is not among the catalogs of catalogs.yml (delta, hive, horizon, rest)",
+            "Set the model's config `catalog` to a Spark catalog",
+        ):
+            assert text in told
         tables = spark.sql(f"show tables in {project.test_schema}").collect()
         assert {row[1] for row in tables} & {"snow", "delta", "misspelt"} == set()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from clustered_models import Clustering, config, models_of
 from dbt.tests.util import run_dbt, run_dbt_and_capture
+from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
@@ -19,33 +20,26 @@ class TestRecordedOptions(Clustering):
     MODELS = {
         "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
         "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
-        "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
-        "select 1 as k",
     }
 
     @pytest.mark.thorough
     def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
-        def run(**variables: Any) -> list[str]:
-            command = ["run", "--vars", json.dumps(variables), "--log-level", "debug"]
-            _, log = run_dbt_and_capture(command)
-            return [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
+        where, prefix = "v <> 'it\\'s'", "recluster.option."
+        for given, changes in (
+            ({"depth": 2}, 1),
+            ({"depth": 2}, 0),
+            ({"depth": 3, "where": where}, 1),
+            ({}, 1),
+        ):
+            _, log = run_dbt_and_capture(["run", "--vars", json.dumps(given), "--log-level", "debug"])
+            assert len(altered(log)) == changes
+            properties = self.properties(sql, "events").items()
+            recorded = {name: value for name, value in properties if name.startswith(prefix)}
+            assert recorded == {f"{prefix}{name}": str(value) for name, value in given.items()}
 
-        def options(table: str) -> dict[str, str]:
-            rows = (tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
-            prefix = "recluster.option."
-            return {name.removeprefix(prefix): value for name, value in rows if name.startswith(prefix)}
 
-        assert all(" write ordered by " in statement for statement in run(depth=2, rows=500))
-        assert (options("events"), options("replaced")) == ({"depth": "2"}, {"block_rows": "500"})
-        events = f"alter table {project.test_schema}.events"
-        assert not [each for each in run(depth=2, rows=500) if each.startswith(events)]
-        changed = [each for each in run(depth=3, where="v <> 'it\\'s'") if each.startswith(events)]
-        assert len(changed) == 1
-        assert options("events") == {"depth": "3", "where": "v <> 'it\\'s'"}
-        assert options("replaced") == {}
-        removed = [each for each in run() if each.startswith(events)]
-        assert len(removed) == 1
-        assert options("events") == {}
+def altered(log: str) -> list[str]:
+    return [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
 
 
 class TestHiddenValues(Clustering):
@@ -65,9 +59,8 @@ class TestHiddenValues(Clustering):
         assert "redacted" in shown["sort-order"]  # otherwise this test shows nothing
         sql("alter table {schema}.replaced write ordered by url desc nulls last, truncate(2, `api token`)")
         _, log = run_dbt_and_capture(["run", "--log-level", "debug"])
-        changed = [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
-        assert len(changed) == 1
-        assert changed[0].endswith(
+        (changed,) = altered(log)
+        assert changed.endswith(
             ".replaced write locally ordered by `url` DESC NULLS LAST, truncate(2, `api token`) ASC NULLS FIRST"
         )
         table = IcebergTable.load(spark, f"{project.test_schema}.replaced")
@@ -75,35 +68,51 @@ class TestHiddenValues(Clustering):
 
 
 class TestWrongConfigs(Clustering):
-    MODELS = models_of(
-        "select 1 as id, timestamp '2026-01-01' as ts",
-        "table",
-        wrong_type={"cluster_by": {"a": 1}},
-        unknown_column={"cluster_by": "nope"},
-        unsupported={"cluster_by": "bucket(4, id)"},
-        wrong_column_type={"cluster_by": "days(id)"},
-        wrong_depth={"cluster_by": "id", "recluster_depth": "deep"},
-        wrong_where={"cluster_by": "id", "recluster_where": "nope > 1"},
-        where_too_clever={"cluster_by": "id", "recluster_where": "id % 2 = 1"},
-        dotted={"cluster_by": "`a.b`"},
-    )
+    QUERY = "select 1 as id, timestamp '2026-01-01' as ts, map(1, 1) as m, named_struct('f', 1) as s, 't' as t, 1 as u"
+    KEYS: list[tuple[Any, str]] = [
+        ({"a": 1}, "cluster_by must be a string or a list of strings, not {'a': 1}"),
+        ("nope", "nope: there is no column 'nope'; the columns are id, ts"),
+        ("bucket(4, id)", "cluster_by item 'bucket(4, id)' is not supported. An item is a column, hours(ts)"),
+        ("days(id)", "days(id): id is int, and this expression needs date or timestamp"),
+        ("`a.b`", "a column with a dot in its name cannot be clustered by"),
+        ("hilbert(id)", "cluster_by item hilbert(id): a curve has two to four columns, not 1"),
+        ("hilbert()", "cluster_by item hilbert(): a curve has two to four columns, not 0"),
+        ("hilbert(id, ts, s.f, t, u)", "a curve has two to four columns, not 5"),
+        ("hilbert(id, hilbert(ts, t))", "cluster_by item hilbert(ts, t): a curve is the last item"),
+        (["hilbert(id, ts)", "t"], "cluster_by item hilbert(id, ts): a curve is the last item"),
+        ("hilbert(id, ID)", "cluster_by names id twice"),
+        (["days(ts)", "hilbert(id, ts)"], "cluster_by names ts twice, once on a curve"),
+        ("hilbert(id, m)", "cluster_by item m: a column of type map<int,int> has no order"),
+        ("hilbert(id, nope)", "cluster_by item nope: there is no column 'nope'"),
+    ]
+    OPTIONS: list[tuple[dict[str, Any], str]] = [
+        ({"recluster_depth": "deep"}, "recluster_depth must be a number of at least 1"),
+        ({"recluster_where": "nope > 1"}, "'nope > 1' cannot choose blocks of the model"),
+        ({"recluster_where": "id % 2 = 1"}, "'id % 2 = 1' cannot choose blocks of the model"),
+        ({"recluster_after": {"weeks": 2}}, "recluster_after must be a mapping of commits, rows, share"),
+        ({"recluster_reads": [{"weight": 2}]}, "recluster_reads: a read must be a SQL predicate"),
+    ]
+    WRONG = [
+        *(({"cluster_by": key}, text) for key, text in KEYS),
+        *(({"cluster_by": "id", **options}, text) for options, text in OPTIONS),
+    ]
+    MODELS = models_of(QUERY, "table", **{f"wrong_{n}": items for n, (items, _) in enumerate(WRONG)})
 
     def test_an_error_before_any_data_is_written(self, project: Any, sql: Any) -> None:
         results = run_dbt(["run"], expect_pass=False)
-        messages = {result.node.name: result.message for result in results}
-        for name, text in {
-            "wrong_type": "cluster_by must be a string or a list of strings, not {'a': 1}",
-            "unknown_column": "nope: there is no column 'nope'; the columns are id, ts",
-            "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, hours(ts)",
-            "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
-            "wrong_depth": "recluster_depth must be a number of at least 1",
-            "wrong_where": "'nope > 1' cannot choose blocks of the model",
-            "where_too_clever": "'id % 2 = 1' cannot choose blocks of the model",
-            "dotted": "a column with a dot in its name cannot be clustered by",
-        }.items():
+        messages = {result.node.name: str(result.message) for result in results}
+        for number, (_, text) in enumerate(self.WRONG):
+            name = f"wrong_{number}"
             assert text in messages[name], messages[name]
             assert name in messages[name]  # the model
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
+
+    def test_a_table_that_is_there_stays_as_it_is(self, project: Any, run: Any, spark: Any) -> None:
+        run("there", self.QUERY, cluster_by="hilbert(id, t)")
+        before = metadata_file(spark, f"{project.test_schema}.there")
+        for key in ("hilbert(id)", "hilbert(id, m)", "nope"):
+            run("there", self.QUERY, passes=False, cluster_by=key)
+        assert metadata_file(spark, f"{project.test_schema}.there") == before
 
 
 class TestColumnsOfTheModelAndOfTheTable(Clustering):
@@ -175,40 +184,28 @@ class TestNoEffect(Clustering):
         "misspelt.sql": config(
             materialized="table",
             cluster_bys="id",
-            clusterby="id",
             block_row=5,
-            automatic_clusterin=False,
-            recluster_dept=3,
-            recluster_block_rows=3,
             meta={"recluster": {"cluster_by": "id", "dpeth": 3}, "reclustr": {"depth": 3}},
         )
         + "select 1 as id",
-        "theirs.sql": config(
-            materialized="table", partition_by="id", clustered_by="id", buckets=2, clusters=3
-        )
+        "theirs.sql": config(materialized="table", clustered_by="id", buckets=2, clusters=3)
         + "select 1 as id",
     }
 
     def test_misspelt_configs_are_named_once(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
         assert {result.status for result in results} == {"success"}  # their tables are fine
-        for key, meant in {
-            "cluster_bys": "cluster_by",
-            "clusterby": "cluster_by",
-            "block_row": "block_rows",
-            "automatic_clusterin": "automatic_clustering",
-            "recluster_dept": "recluster_depth",
-            "recluster_block_rows": "block_rows",
-        }.items():
-            assert log.count(f"misspelt: there is no config {key}; did you mean {meant}?") == 1
-        assert log.count("misspelt: there is no meta.recluster.dpeth; did you mean depth?") == 1
-        assert log.count("misspelt: meta.reclustr is not read; did you mean meta.recluster?") == 1
+        for text in (
+            "there is no config cluster_bys; did you mean cluster_by?",
+            "there is no config block_row; did you mean block_rows?",
+            "there is no meta.recluster.dpeth; did you mean depth?",
+            "meta.reclustr is not read; did you mean meta.recluster?",
+        ):
+            assert log.count(f"misspelt: {text}") == 1
         assert "theirs: there is no config" not in log
-        results = run_dbt(["--warn-error", "run", "--select", "misspelt"], expect_pass=False)
-        assert "there is no config" in str(results[0].message)
 
-    def test_one_warning_each(self, project: Any) -> None:
-        results, log = run_dbt_and_capture(["run"])
+    def test_a_key_without_effect_is_a_warning_or_an_error_as_dbt_is_told(self, project: Any) -> None:
+        results, log = run_dbt_and_capture(["run", "--exclude", "misspelt"])
         assert {result.status for result in results} == {"success"}
         for text in (
             "cluster_by has no effect on inline: an ephemeral model has no table",
@@ -216,7 +213,7 @@ class TestNoEffect(Clustering):
             "cluster_by has no effect on files: its file_format is parquet, and only Iceberg tables can be clustered",
         ):
             assert log.count(text) == 1, text
-
-    def test_warnings_can_be_errors(self, project: Any) -> None:
         results = run_dbt(["--warn-error", "run"], expect_pass=False)
-        assert "no effect" in str(next(result.message for result in results if result.node.name == "a_view"))
+        messages = {result.node.name: str(result.message) for result in results}
+        assert "no effect" in messages["a_view"]
+        assert "there is no config" in messages["misspelt"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -16,7 +15,7 @@ from tables import add_catalog
 from dbt_recluster.maintenance import recluster
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-ICEBERG = ["events", "other", "never", "branched"]
+ICEBERG = ["events", "other", "never", "branched", "expired", "reclustered"]
 BESIDE = ["events", "Events", "An-Odd'Name"]
 SOURCES = """
 sources:
@@ -24,54 +23,36 @@ sources:
     schema: "{{ target.schema }}"
     config: {freshness: {error_after: {count: 1, period: day}}}
     tables:
-      - {name: events}
-      - {name: other}
-      - {name: never}
-      - {name: branched}
-      - {name: parquet}
-      - {name: a_view}
-      - {name: missing}
       - {name: with_query, identifier: parquet, config: {loaded_at_query: select timestamp '2020-01-01'}}
-      - {name: expired}
-      - {name: reclustered}
+      - {name: LOADED}
   - name: beside
     database: freshness
     schema: "{{ target.schema }}"
     config: {freshness: {error_after: {count: 1, period: day}}}
-    tables:
-      - {name: events}
-      - {name: Events}
-      - {name: An-Odd'Name, quoting: {identifier: true}}
-"""
+    tables: [{name: events}, {name: Events}, {name: An-Odd'Name, quoting: {identifier: true}}]
+""".replace("LOADED", "}\n      - {name: ".join([*ICEBERG, "parquet", "a_view", "missing"]))
 
 
 class TestFreshness:
     MODELS = {"sources.yml": SOURCES}
 
     @pytest.fixture(scope="class", autouse=True)
-    def tables(self, project: Any, spark: Any, tmp_path_factory: Any) -> Iterator[None]:
-        add_catalog(
-            spark, "freshness", type="hadoop", warehouse=tmp_path_factory.mktemp("freshness").as_uri()
-        )
+    def tables(self, project: Any, spark: Any, tmp_path_factory: Any) -> None:
+        warehouse = tmp_path_factory.mktemp("freshness").as_uri()
+        add_catalog(spark, "freshness", type="hadoop", warehouse=warehouse)
         schema = project.test_schema
-        for table in (*ICEBERG, "expired", "reclustered"):
-            spark.sql(f"create table {schema}.`{table}` (k int) using iceberg")
-            if table != "never":
-                load(spark, f"{schema}.`{table}`")
-        for table in BESIDE:
-            spark.sql(f"create table freshness.{schema}.`{table}` (k int) using iceberg")
-            load(spark, f"freshness.{schema}.`{table}`")
+        here = [f"{schema}.{table}" for table in ICEBERG]
+        for table in (*here, *(f"freshness.{schema}.`{table}`" for table in BESIDE)):
+            spark.sql(f"create table {table} (k int) using iceberg")
+            for k in range(2 if not table.endswith(".never") else 0):
+                spark.sql(f"insert into {table} values ({k}), (3)")
         spark.sql(f"alter table {schema}.branched create branch audit")
         spark.sql(f"insert into {schema}.branched.branch_audit values (9)")
         spark.sql(f"create table {schema}.parquet using parquet as select 1 as k")
         spark.sql(f"create view {schema}.a_view as select 1 as k")
-        yield
-        for table in BESIDE:
-            spark.sql(f"drop table freshness.{schema}.`{table}`")
-        spark.sql(f"drop schema freshness.{schema}")
 
     def test_a_batch_is_one_statement_for_each_catalog(self, project: Any, spark: Any) -> None:
-        select = " ".join(["source:beside", *(f"source:loaded.{name}" for name in ICEBERG)])
+        select = " ".join(["source:beside", *(f"source:loaded.{name}" for name in ICEBERG[:4])])
         found, statements = freshness(select, passes=False)
         schema = project.test_schema
         assert len(statements) == 2
@@ -94,16 +75,9 @@ class TestFreshness:
             before, _ = freshness("source:loaded.events source:loaded.other")
             assert before["loaded.events"] == last_load(spark, f"{schema}.events")
             recluster(spark, f"{schema}.events", cluster_by="k", depth=1)
-            for table in ("events", "other"):
-                target = f"table => '{schema}.{table}'"
-                spark.sql(
-                    f"call spark_catalog.system.rewrite_data_files({target}, options => map('rewrite-all', 'true'))"
-                )
-                spark.sql(f"call spark_catalog.system.rewrite_manifests({target})")
-            kinds = [
-                row[0] for row in spark.sql(f"select operation from {schema}.events.snapshots").collect()
-            ]
-            assert kinds.count("replace") >= 2
+            for table in (f"{schema}.events", f"{schema}.other"):
+                compact(spark, table)
+                spark.sql(f"call spark_catalog.system.rewrite_manifests('{table}')")
             after, _ = freshness("source:loaded.events source:loaded.other")
             assert after == before
             spark.sql(f"delete from {schema}.events where k = 3")
@@ -127,12 +101,8 @@ class TestFreshness:
 
     def test_where_the_load_has_expired_nobody_can_tell(self, project: Any, spark: Any) -> None:
         table = f"{project.test_schema}.expired"
-        spark.sql(
-            f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
-        )
-        spark.sql(
-            f"call spark_catalog.system.expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01')"
-        )
+        compact(spark, table)
+        expire(spark, table)
         found, _ = freshness("source:loaded.expired source:loaded.other", passes=False)
         assert f"the snapshot of the last load of {table} has expired" in found["loaded.expired"]
         assert found["loaded.other"] == last_load(spark, f"{project.test_schema}.other")
@@ -141,11 +111,8 @@ class TestFreshness:
         table = f"{project.test_schema}.reclustered"
         loaded = last_load(spark, table)
         recluster(spark, table, cluster_by="k", depth=1)
-        spark.sql(
-            f"call spark_catalog.system.expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01')"
-        )
-        rewrite = f"table => '{table}', options => map('rewrite-all', 'true')"
-        spark.sql(f"call spark_catalog.system.rewrite_data_files({rewrite})")
+        expire(spark, table)
+        compact(spark, table)
         kinds = {row[0] for row in spark.sql(f"select operation from {table}.snapshots").collect()}
         assert kinds == {"replace"}
         assert freshness("source:loaded.reclustered")[0]["loaded.reclustered"] == loaded
@@ -162,9 +129,13 @@ class TestFreshness:
         assert freshness("source:loaded.branched")[0]["loaded.branched"] < loaded
 
 
-def load(spark: Any, table: str) -> None:
-    for k in range(2):
-        spark.sql(f"insert into {table} values ({k}), (3)")
+def compact(spark: Any, table: str) -> None:
+    options = "map('rewrite-all', 'true')"
+    spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => {options})")
+
+
+def expire(spark: Any, table: str) -> None:
+    spark.sql(f"call spark_catalog.system.expire_snapshots('{table}', timestamp '2999-01-01')")
 
 
 def last_load(spark: Any, table: str) -> datetime:

@@ -12,17 +12,14 @@ from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
 from dbt_recluster.maintenance import suspend_recluster
 
-WELL = EVENTS.replace("cluster_by='k'", "cluster_by='id'")
-LINES = {"deep": "deep", "well": "well clustered", "paused": "suspended", "broken": "failing"}
+THREE = "table: [deep, well, paused]"
 
 
 class TestOverview(Operations):
     LOADS = 6
     MODELS = {
-        "deep.sql": EVENTS,
-        "well.sql": WELL,
-        "paused.sql": EVENTS,
-        "broken.sql": EVENTS,
+        **dict.fromkeys(("deep.sql", "paused.sql", "broken.sql"), EVENTS),
+        "well.sql": EVENTS.replace("cluster_by='k'", "cluster_by='id'"),
         "plain.sql": PLAIN,
     }
 
@@ -31,27 +28,22 @@ class TestOverview(Operations):
         suspend_recluster(spark, f"{project.test_schema}.paused")
         project.run_sql(f"alter table {project.test_schema}.broken rename column k to other")
 
-    @pytest.fixture
-    def names(self, project: Any) -> dict[str, str]:
-        return {verdict: f"{project.test_schema}.{name}" for name, verdict in LINES.items()}
-
-    def test_the_worst_first(self, project: Any, names: dict[str, str]) -> None:
+    def test_the_worst_first(self, project: Any) -> None:
+        schema = project.test_schema
         log = operate("clustering_overview", passes=False)
-        lines = [line.split() for line in log.splitlines() if line.strip().startswith(project.test_schema)]
+        lines = [line.split() for line in log.splitlines() if line.strip().startswith(schema)]
         found = {words[0]: " ".join(words[1:]) for words in lines if not words[0].endswith(":")}
-        assert list(found) == [names[v] for v in ("failing", "deep", "suspended", "well clustered")]
-        assert found[names["deep"]].startswith("deep 6.0 4 ")
-        assert found[names["well clustered"]].startswith("well clustered 1.0 4 ")
+        assert list(found) == [f"{schema}.{name}" for name in ("broken", "deep", "paused", "well")]
+        assert found[f"{schema}.deep"].startswith("deep 6.0 4 ")
+        assert found[f"{schema}.well"].startswith("well clustered 1.0 4 ")
         assert "4 tables: 1 failing, 1 deep, 1 suspended, 1 well clustered" in log
-        assert f"{names['suspended']}: suspended since " in log
-        assert f"{names['failing']}: cluster_by item k: " in log
-        assert "total" in log
+        assert f"{schema}.paused: suspended since " in log
+        assert f"{schema}.broken: cluster_by item k: " in log
         # what cannot be read may be anything, so it fails after all others are shown
         assert log.index("total") < log.rindex("there is no column 'k'")
 
-    def test_for_programs(self, names: dict[str, str], sql: Any) -> None:
-        tables = ", ".join(names[v] for v in ("deep", "well clustered", "suspended"))
-        found = operate_json("clustering_overview", f"{{table: [{tables}, plain], format: json}}")
+    def test_for_programs(self, sql: Any) -> None:
+        found = operate_json("clustering_overview", "{table: [deep, well, paused, plain], format: json}")
         by_verdict = {table["verdict"]: table for table in found["tables"]}
         assert list(by_verdict) == ["deep", "suspended", "unclustered", "well clustered"]
         deep, size = by_verdict["deep"], sql("select sum(file_size_in_bytes) from {schema}.deep.files")[0][0]
@@ -64,29 +56,30 @@ class TestOverview(Operations):
         assert found["totals"]["tables"] == 4
         assert found["totals"]["bytes"] == sum(table["bytes"] for table in found["tables"])
 
-    def test_the_gate(self, names: dict[str, str]) -> None:
-        tables = ", ".join(names[v] for v in ("deep", "well clustered", "suspended"))
-        log = operate("clustering_overview", f"{{table: [{tables}], fail_on: 'deep,failing'}}", passes=False)
-        assert f"{names['deep']} is deep" in log
-        assert "failing" not in log
-        operate("clustering_overview", f"{{table: [{tables}], fail_on: [failing]}}")
-        log = operate("clustering_overview", "{fail_on: 'deep, shallow'}", passes=False)
-        assert "fail_on must be verdicts, separated by commas, of failing, deep, " in log
-        assert names["deep"] not in log
-
-    def test_metrics(self, names: dict[str, str], tmp_path: Path) -> None:
+    def test_the_gate_and_metrics(self, project: Any, tmp_path: Path) -> None:
         """The file of Prometheus' has what the overview shows, also where the gate fails."""
-        file = tmp_path / "recluster.prom"
-        choice = f"table: [{names['deep']}, {names['suspended']}], metrics: {file}"
-        operate("clustering_overview", f"{{{choice}, fail_on: deep}}", passes=False)
+        file, schema = tmp_path / "recluster.prom", project.test_schema
+        gate = f"{THREE}, fail_on: 'deep,failing', metrics: {file}"
+        log = operate("clustering_overview", f"{{{gate}}}", passes=False)
+        assert f"{schema}.deep is deep" in log
+        assert "failing" not in log
         lines = file.read_text().splitlines()
-        assert f'dbt_recluster_table_depth{{table="{names["deep"]}"}} 6.0' in lines
-        assert f'dbt_recluster_table_verdict{{table="{names["suspended"]}",verdict="suspended"}} 1.0' in lines
-        log = operate("clustering_overview", "{table: deep, metrics: /proc/recluster.prom}", passes=False)
-        assert log.index("1 table: 1 deep") < log.index("metrics: /proc/recluster.prom cannot be written: ")
-        log = operate("clustering_overview", f"{{metrics: {tmp_path}}}", passes=False)
-        assert "must be a file in a directory that exists" in log
-        assert names["deep"] not in log
+        assert f'dbt_recluster_table_depth{{table="{schema}.deep"}} 6.0' in lines
+        assert f'dbt_recluster_table_verdict{{table="{schema}.paused",verdict="suspended"}} 1.0' in lines
+        operate("clustering_overview", f"{{{THREE}, fail_on: [failing]}}")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("fail_on: 'deep, shallow'", "fail_on must be verdicts, separated by commas, of failing, deep, "),
+            ("by: team", "by must be tag, group or owner, not 'team'"),
+            ("metrics: /proc", "must be a file in a directory that exists"),
+        ],
+    )
+    def test_bad_input_before_anything_runs(self, arguments: str, message: str) -> None:
+        log = operate("clustering_overview", f"{{{arguments}}}", passes=False)
+        assert message in log
+        assert "total" not in log
 
 
 READ = EVENTS.replace(
@@ -95,7 +88,6 @@ READ = EVENTS.replace(
 )
 OTHER = EVENTS.replace("cluster_by='k'", "cluster_by='k', tags=['sales'], meta={'owner': 'Bob'}")
 GROUPS = "groups: [{name: finance, owner: {name: Ann, email: ann@example.com}}]"
-WORSE = ["--vars", "{recluster_prices: {currency: EUR, compute_hours: 3}}"]
 
 
 class TestMoney(Operations):
@@ -125,10 +117,8 @@ class TestMoney(Operations):
         text = operate("clustering_overview", "{by: owner}")
         assert "spent 7 d" in text
         assert f"EUR {read['spent_week']:,.2f}" in text
-        assert [line.split()[0] for line in text.splitlines() if line.strip().startswith(("Ann", "Bob"))] == [
-            "Ann",
-            "Bob",
-        ]
+        rows = [line.split() for line in text.splitlines()]
+        assert [row[0] for row in rows if row[:1] in (["Ann"], ["Bob"])] == ["Ann", "Bob"]
         assert "saved: EUR 1,048,576 for 2^40 bytes" in text
 
     def test_the_history(self) -> None:
@@ -137,16 +127,8 @@ class TestMoney(Operations):
         assert spent[:4] == [None] * 4
         assert found["spent"] == pytest.approx(sum(spent[4:]))
         assert found["spent"] > 0
-        assert f"in all EUR {found['spent']:,.2f}; spent: EUR 3,600 an hour" in operate(
-            "clustering_history", "{table: read}"
-        )
-
-    def test_bad_input_before_anything_runs(self) -> None:
-        log = operate("clustering_overview", more=tuple(WORSE), passes=False)
-        assert "var recluster_prices has no 'compute_hours'; did you mean compute_hour" in log
-        log = operate("clustering_overview", "{by: team}", passes=False)
-        assert "by must be tag, group or owner, not 'team'" in log
-        assert "total" not in log
+        told = f"in all EUR {found['spent']:,.2f}; spent: EUR 3,600 an hour"
+        assert told in operate("clustering_history", "{table: read}")
 
     def test_the_estimate_and_the_report(self, project: Any) -> None:
         found = operate_json("estimate_clustering_cost", "{table: read, format: json}")
@@ -158,47 +140,45 @@ class TestMoney(Operations):
         page = (Path(project.project_root) / "target/clustering_report.html").read_text()
         assert page.count("EUR ") >= 6  # the row of the index, the facts, and what they assume
 
+    def test_a_wrong_price_is_named_before_anything_runs(self) -> None:
+        prices = ("--vars", "{recluster_prices: {currency: EUR, compute_hours: 3}}")
+        log = operate("clustering_overview", more=prices, passes=False)
+        assert "var recluster_prices has no 'compute_hours'; did you mean compute_hour" in log
+        assert "total" not in log
+
 
 RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1")
 
 
 class TestMetricsFile(Operations):
     LOADS = 1
-    MODELS = {"events.sql": RECLUSTERED, "plain.sql": "{{ config(materialized='table') }} select 1 as id"}
+    MODELS = {"events.sql": RECLUSTERED, "plain.sql": PLAIN}
 
-    @staticmethod
-    def variables(load: int, file: Path) -> tuple[str, str]:
-        return "--vars", json.dumps({"load": load, "recluster_metrics_file": str(file)})
-
-    def test_a_run_and_an_operation_write_their_tables(
-        self, project: Any, table: str, tmp_path: Path
-    ) -> None:
-        file, well_clustered = tmp_path / "r.prom", f'{{table="{table}",verdict="well clustered"}}'
-        run_dbt(["run", *self.variables(1, file)])
+    def test_a_run_and_an_operation_write_their_tables(self, table: str, tmp_path: Path) -> None:
+        file = tmp_path / "r.prom"
+        well_clustered = f'dbt_recluster_table_verdict{{table="{table}",verdict="well clustered"}} 1.0'
+        run_dbt(["run", *variables(1, file)])
         text = file.read_text()
-        assert f"dbt_recluster_table_verdict{well_clustered} 1.0" in text
+        assert well_clustered in text
         assert f'dbt_recluster_table_recluster_seconds{{period="7d",table="{table}"}} 0.0' not in text
         assert ".plain" not in text
-        file.unlink()
-        operate("suspend_recluster", "{table: events}", more=self.variables(1, file))
+        operate("suspend_recluster", "{table: events}", more=variables(1, file))
         assert 'verdict="suspended"} 1.0' in file.read_text()
-        file.unlink()
         operate("resume_recluster", f"{{table: events, metrics: {file}}}")
-        assert f"dbt_recluster_table_verdict{well_clustered} 1.0" in file.read_text()
+        assert well_clustered in file.read_text()
 
     @pytest.mark.thorough
     def test_what_cannot_be_written_is_known_before_or_a_warning_after(
-        self, project: Any, table: str, sql: Any, tmp_path: Path
+        self, sql: Any, tmp_path: Path
     ) -> None:
-        count = "select count(*) from {schema}.events"
-        before = sql(count)[0][0]
-        _, log = run_dbt_and_capture(
-            ["run", *self.variables(7, tmp_path / "no" / "r.prom")], expect_pass=False
-        )
-        assert "var recluster_metrics_file must be a file in a directory that exists" in log
-        assert sql(count)[0][0] == before
-        _, log = run_dbt_and_capture(["run", *self.variables(7, Path("/proc/recluster.prom"))])
-        assert "/proc/recluster.prom cannot be written" in log
-        assert sql(count)[0][0] == before + 1000
-        log = operate("recluster", "{table: events, metrics: /proc/recluster.prom}")
-        assert "metrics: /proc/recluster.prom cannot be written" in log
+        before = sql("select count(*) from {schema}.events")[0][0]
+        for file, passes, message in (
+            (tmp_path / "no" / "r.prom", False, "recluster_metrics_file must be a file in a directory that"),
+            (Path("/proc/recluster.prom"), True, "/proc/recluster.prom cannot be written"),
+        ):
+            assert message in run_dbt_and_capture(["run", *variables(7, file)], expect_pass=passes)[1]
+            assert sql("select count(*) from {schema}.events")[0][0] == before + 1000 * passes
+
+
+def variables(load: int, file: Path) -> tuple[str, str]:
+    return "--vars", json.dumps({"load": load, "recluster_metrics_file": str(file)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,6 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.maintenance import clustering_depth
-from dbt_recluster.operations.model_options import ModelOptions
 
 CONTRACT = """
 {{ config(
@@ -37,8 +38,6 @@ RETRIED = """
 {{ config(materialized='table', cluster_by='id') }}
 select id from {{ target.schema }}.missing
 """
-
-
 FUNCTION = """
 functions:
   - name: doubled
@@ -66,21 +65,6 @@ class TestWhatWorks:
         "retried.sql": RETRIED,
         "properties.yml": PROPERTIES,
     }
-    PROJECT_CONFIG_UPDATE = {
-        "models": {
-            "+recluster_max_bytes": "{{ '500 GB' if target.name == 'prod' else '1 GB' }}",
-            "+recluster_maintain": "{{ target.name == 'prod' }}",
-            "+automatic_clustering": "{{ target.name != 'ci' }}",
-        }
-    }
-
-    def test_settings_for_each_environment(self, project: Any) -> None:
-        nodes = run_dbt(["parse"]).nodes.values()
-        config = next(node.config for node in nodes if node.name == "contracted")
-        parsed = ModelOptions.of_config(config)
-        assert parsed.maintain is False
-        assert parsed.automatic_clustering is True
-        assert parsed.recluster.max_bytes == 2**30
 
     @pytest.mark.thorough
     def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
@@ -116,7 +100,6 @@ def model(dbt, session):
     dbt.config({config})
     return session.range(0, {rows}).selectExpr({columns})
 """
-HOOK = "create table made_by_python_hook as select 1 as id"
 
 
 def python_model(columns: str, rows: int = 100, **config: Any) -> str:
@@ -125,21 +108,20 @@ def python_model(columns: str, rows: int = 100, **config: Any) -> str:
 
 
 class TestWhereDbtSparkRunsNone(Clustering):
+    HOOK = "create table made_by_python_hook as select 1 as id"
     MODELS = {
         "a_table.py": python_model("'id'", materialized="table", pre_hook=HOOK),
         "events.py": python_model("'id'", materialized="incremental", cluster_by="id"),
-        "after.sql": "select * from {{ ref('a_table') }}",
     }
 
     def test_one_sentence_before_anything_is_run(self, project: Any, sql: Any) -> None:
         results, log = run_dbt_and_capture(["run"], expect_pass=False)
-        messages = {result.node.name: str(result.message) for result in results}
-        for name in ("a_table", "events"):
+        for result in results:
             assert (
-                f"{name} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                f"{result.node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 "(`method: http` or `odbc`), not over `method: embedded`. Write it in SQL."
-            ) in messages[name]
-            assert len(messages[name].splitlines()) <= 2  # the heading
+            ) in result.message
+            assert len(result.message.splitlines()) <= 2  # the heading
         assert "Traceback" not in log
         assert "in macro" not in log
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
@@ -149,9 +131,7 @@ class TestWhereDbtSparkRunsNone(Clustering):
 class TestWhereItRunsThem(Clustering):
     """A cluster takes the job; here this very session is the cluster."""
 
-    MODELS = {
-        "a_table.py": python_model("'id', 'id % 7 as K'", materialized="table", cluster_by="k"),
-    }
+    MODELS = {"a_table.py": python_model("'id', 'id % 7 as K'", materialized="table", cluster_by="k")}
 
     @pytest.fixture(autouse=True)
     def cluster(self, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
@@ -164,22 +144,105 @@ class TestWhereItRunsThem(Clustering):
 
     def test_a_table(self, project: Any, sql: Any) -> None:
         run_dbt(["run"])
-        properties = self.properties(sql, "a_table")
-        assert properties["sort-order"] == "K ASC NULLS FIRST"
-        assert properties["write.metadata.metrics.column.K"] == "full"
+        assert self.order(sql, "a_table") == "K ASC NULLS FIRST"
+        assert self.properties(sql, "a_table")["write.metadata.metrics.column.K"] == "full"
         assert sql("select count(*) from {schema}.a_table")[0][0] == 100
 
     def test_an_incremental_model_that_loses_a_column(self, project: Any, sql: Any) -> None:
-        options = {
-            "materialized": "incremental",
-            "incremental_strategy": "merge",
-            "unique_key": "id",
-            "cluster_by": "k",
-            "on_schema_change": "append_new_columns",
-        }
+        merged = {"materialized": "incremental", "incremental_strategy": "merge", "unique_key": "id"}
         for columns in ("'id', 'id % 7 as k'", "'id', 'id % 5 as j'"):
+            options = {**merged, "cluster_by": "k", "on_schema_change": "append_new_columns"}
             text = python_model(columns, rows=10, **options)
             write_file(text, project.project_root, "models", "merged.py")
             run_dbt(["run", "--select", "merged"])
         assert sql("select count(*), count(k), count(j) from {schema}.merged")[0][:] == (10, 10, 10)
         assert self.order(sql, "merged") == "k ASC NULLS FIRST"
+
+
+# The package dbt_utils cannot be downloaded in every environment, so one of its name stands for it that dispatches in
+# the same way: a macro to one of the search order, else to its own, which asks for an information_schema.
+PATTERN = "schema_pattern, table_pattern, exclude='', database=target.database"
+SIGNATURES = {
+    "get_tables_by_pattern_sql": PATTERN,
+    "get_relations_by_pattern": PATTERN,
+    "get_relations_by_prefix": "schema, prefix, exclude='', database=target.database",
+}
+
+
+def dispatching(name: str, signature: str) -> str:
+    given = signature.replace("=''", "").replace("=target.database", "")
+    return f"""
+        {{% macro {name}({signature}) %}}
+          {{{{ return(adapter.dispatch('{name}', 'dbt_utils')({given})) }}}}
+        {{% endmacro %}}
+        {{% macro default__{name}({signature}) %}}
+          {{% do exceptions.raise_compiler_error('{name} asks for an information_schema') %}}
+        {{% endmacro %}}"""
+
+
+PRINT = """
+    {% macro show(schema, table, exclude) %}
+      {% for r in dbt_utils.get_relations_by_pattern(schema, table, exclude) %}
+        {% do print('relation ' ~ r ~ ' ' ~ r.type) %}
+      {% endfor %}
+      {% for r in run_query(dbt_utils.get_tables_by_pattern_sql(schema, table, exclude)) %}
+        {% do print('row ' ~ r.table_schema ~ '.' ~ r.table_name ~ ' ' ~ r.table_type) %}
+      {% endfor %}
+      {% for r in dbt_utils.get_relations_by_prefix(schema, table | replace('%', '') ~ 'vents_20', exclude) %}
+        {% do print('prefixed ' ~ r ~ ' ' ~ r.type) %}
+      {% endfor %}
+    {% endmacro %}"""
+
+
+class TestRelationsByPattern:
+    PROJECT_CONFIG_UPDATE = {
+        "dispatch": [{"macro_namespace": "dbt_utils", "search_order": ["test", "dbt", "dbt_utils"]}]
+    }
+    MODELS = {
+        "events_2025.sql": "{{ config(materialized='table') }} select 1 as id",
+        "events_2026.sql": "{{ config(materialized='table') }} select 2 as id",
+        "events_all.sql": """
+            {% for r in dbt_utils.get_relations_by_pattern(this.schema, 'events\\\\_20__') %}
+            select id from {{ r }} {{ 'union all' if not loop.last }}
+            {% else %} select 0 as id {% endfor %}""",
+        "elsewhere.sql": "{{ config(materialized='table', schema='more') }} select 3 as id",
+    }
+    MACROS = {"show.sql": PRINT}
+    PACKAGES = {"packages": [{"local": "local_dbt_utils"}]}
+
+    @pytest.fixture(scope="class", autouse=True)
+    def installed(self, project: Any) -> None:
+        package = Path(project.project_root) / "local_dbt_utils"
+        (package / "macros").mkdir(parents=True)
+        for name, signature in SIGNATURES.items():
+            write_file(dispatching(name, signature), str(package), "macros", f"{name}.sql")
+        write_file("{name: dbt_utils, version: 1.0.0, config-version: 2}", str(package), "dbt_project.yml")
+        run_dbt(["deps"])
+
+    @staticmethod
+    def show(**arguments: str) -> list[str]:
+        _, log = run_dbt_and_capture(["--quiet", "run-operation", "show", "--args", json.dumps(arguments)])
+        kinds = ("relation ", "row ", "prefixed ")
+        return [line.strip() for line in log.splitlines() if line.startswith(kinds)]
+
+    def test_tables_and_views_of_every_schema_that_matches(self, project: Any) -> None:
+        run_dbt(["run", "--exclude", "events_all"])
+        run_dbt(["run", "--select", "events_all"])
+        rows = project.run_sql(f"select id from {project.test_schema}.events_all order by id", fetch="all")
+        assert [row[0] for row in rows] == [1, 2]
+
+        schema = project.test_schema
+        project.run_sql("create or replace temporary view events_temporary as select 1 as id")
+        expected = [
+            f"{schema}.events_2025 table",
+            f"{schema}.events_all view",
+            f"{schema}_more.elsewhere table",
+        ]
+        found = self.show(schema=f"{schema.upper()}%", table="e%", exclude="%2026")
+        assert found == [
+            *(f"{kind} {each}" for kind in ("relation", "row") for each in expected),
+            f"prefixed {schema}.events_2025 table",
+        ]
+        assert self.show(schema=schema, table="nothing%", exclude="") == []
+        assert self.show(schema="no_such_schema", table="%", exclude="") == []
+        project.run_sql(f"drop schema {schema}_more cascade")

@@ -5,12 +5,6 @@ from __future__ import annotations
 from pkgutil import resolve_name
 
 import pytest
-from dbt.tests.adapter.caching.test_caching import (
-    BaseCachingLowercaseModel,
-    BaseCachingSelectedSchemaOnly,
-    BaseCachingUppercaseModel,
-)
-from dbt.tests.adapter.incremental.test_incremental_microbatch import BaseMicrobatch
 from dbt.tests.adapter.unit_testing.test_types import BaseUnitTestingTypes
 from dbt.tests.util import run_dbt
 
@@ -70,20 +64,7 @@ LEFT_OUT = {
 }
 
 
-def of_dbt(name: str) -> type:
-    """Return a class of dbt's as one of this file."""
-    base = resolve_name(f"dbt.tests.adapter.{name}")
-    return type(base.__name__.replace("Base", "Test", 1), (base,), {})
-
-
-for made in map(of_dbt, AS_THEY_ARE):
-    globals()[made.__name__] = made
-for name, reason in LEFT_OUT.items():
-    made = pytest.mark.skip(reason=reason)(of_dbt(name))
-    globals()[made.__name__] = made
-
-
-class _Caching:
+class Caching:
     """The base classes lower the name of the database, and a relation of the session catalog has none."""
 
     def run_and_inspect_cache(self, project, run_args=None):
@@ -93,46 +74,17 @@ class _Caching:
             assert cached == [(project.database, project.test_schema, "model")]
 
 
-class TestCachingLowercaseModel(_Caching, BaseCachingLowercaseModel):
-    pass
+def of_dbt(name: str, *mixins: type) -> type:
+    """Return a class of dbt's as one of this file."""
+    base = resolve_name(f"dbt.tests.adapter.{name}")
+    return type(base.__name__.replace("Base", "Test", 1), (*mixins, base), {})
 
 
-class TestCachingUppercaseModel(_Caching, BaseCachingUppercaseModel):
-    pass
-
-
-class TestCachingSelectedSchemaOnly(_Caching, BaseCachingSelectedSchemaOnly):
-    pass
-
-
-class TestMicrobatch(BaseMicrobatch):
-    """Spark's microbatch overwrites partitions, so the model names them and the input has a timestamp."""
-
-    @pytest.fixture(scope="class")
-    def input_model_sql(self) -> str:
-        return """
-            {{ config(materialized="table", event_time="event_time") }}
-            select 1 as id, timestamp '2020-01-01 00:00:00' as event_time
-            union all select 2 as id, timestamp '2020-01-02 00:00:00' as event_time
-            union all select 3 as id, timestamp '2020-01-03 00:00:00' as event_time
-        """
-
-    @pytest.fixture(scope="class")
-    def microbatch_model_sql(self) -> str:
-        return """
-            {{ config(materialized="incremental", incremental_strategy="microbatch", event_time="event_time",
-                      batch_size="day", begin=modules.datetime.datetime(2020, 1, 1, 0, 0, 0),
-                      partition_by=["date_day"], unique_key="id") }}
-            select *, cast(event_time as date) as date_day from {{ ref("input_model") }}
-        """
-
-    @pytest.fixture(scope="class")
-    def insert_two_rows_sql(self, project) -> str:
-        schema = project.adapter.Relation.create(database=project.database, schema=project.test_schema)
-        return (
-            f"insert into {schema.without_identifier()}.input_model values "
-            "(4, timestamp '2020-01-04 00:00:00'), (5, timestamp '2020-01-05 00:00:00')"
-        )
+CLASSES = [of_dbt(name) for name in AS_THEY_ARE]
+CLASSES += [pytest.mark.skip(reason=reason)(of_dbt(name)) for name, reason in LEFT_OUT.items()]
+for kind in ("LowercaseModel", "UppercaseModel", "SelectedSchemaOnly"):
+    CLASSES.append(of_dbt(f"caching.test_caching:BaseCaching{kind}", Caching))
+globals().update({made.__name__: made for made in CLASSES})
 
 
 class TestUnitTestingTypes(BaseUnitTestingTypes):
