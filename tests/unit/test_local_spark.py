@@ -1,13 +1,18 @@
+"""Which Spark, which Iceberg jar and which settings a session starts with, and those that are refused."""
+
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
 
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS
+from dbt_recluster.iceberg.session import starter
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, check_version, wrong_runtime
 from dbt_recluster.iceberg.session.local_spark import (
     check_jars,
     iceberg_jar,
@@ -16,7 +21,9 @@ from dbt_recluster.iceberg.session.local_spark import (
 )
 from dbt_recluster.iceberg.session.starter import outside_settings
 
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
+OF_3_5 = "iceberg-spark-runtime-3.5_2.12"
+OF_4_0 = "iceberg-spark-runtime-4.0_2.13"
+PACKAGES = f"org.apache.iceberg:{OF_3_5}:1.10.2"
 of_spark_3_5 = pytest.mark.skipif(
     not pyspark.__version__.startswith("3.5."), reason="the jar of the package is for Spark 3.5"
 )
@@ -27,20 +34,11 @@ of_spark_3_5 = pytest.mark.skipif(
     ("given", "added"),
     [
         ({}, {"spark.driver.extraClassPath": "{jar}"}),
-        (
-            {"spark.driver.extraClassPath": "/postgresql.jar"},
-            {"spark.driver.extraClassPath": "/postgresql.jar:{jar}"},
-        ),
-        (
-            {"spark.master": "spark://host:7077", "spark.jars": "/a.jar"},
-            {"spark.jars": "/a.jar,{jar}"},
-        ),
+        ({"spark.driver.extraClassPath": "/a.jar"}, {"spark.driver.extraClassPath": "/a.jar:{jar}"}),
+        ({"spark.master": "spark://host:7077", "spark.jars": "/a.jar"}, {"spark.jars": "/a.jar,{jar}"}),
         ({"spark.jars.packages": f"a:b:1,{PACKAGES}"}, {}),
         ({"spark.jars": "/jars/iceberg-spark-runtime.jar"}, {}),
-        (
-            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar"},
-            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar:{jar}"},
-        ),
+        ({"spark.jars": "/iceberg-aws-bundle-1.10.2.jar"}, {"spark.driver.extraClassPath": "{jar}"}),
     ],
 )
 def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict[str, str]) -> None:
@@ -55,20 +53,18 @@ def test_extensions_are_added_to_others() -> None:
     assert iceberg_settings({**jar, "spark.sql.extensions": f"{EXTENSIONS},a.B"}) == {}
 
 
-def test_a_spark_with_iceberg_gets_no_second_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "iceberg-spark-runtime-3.5_2.12-1.9.0.jar").touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert iceberg_settings({}) == {"spark.sql.extensions": EXTENSIONS}
+@pytest.fixture
+def spark_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has SPARK_HOME name a Spark with one jar; returns an empty home."""
 
+    def spark_of(jar: str) -> Path:
+        (tmp_path / "spark" / "jars").mkdir(parents=True)
+        (tmp_path / "spark" / "jars" / jar).touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        return tmp_path / "home"
 
-def make_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core: str) -> Path:
-    """Have SPARK_HOME name a Spark of another version; return an empty home."""
-    (tmp_path / "spark" / "jars").mkdir(parents=True)
-    (tmp_path / "spark" / "jars" / f"spark-core_{core}.jar").touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    return spark_of
 
 
 def put_jar(path: Path) -> Path:
@@ -78,61 +74,81 @@ def put_jar(path: Path) -> Path:
     return path
 
 
-def test_the_jar_of_another_spark_comes_from_maven_or_ivy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_with_iceberg_gets_no_second_one(spark_of: Any) -> None:
+    spark_of(f"{OF_3_5}-1.9.0.jar")
+    assert iceberg_settings({}) == {"spark.sql.extensions": EXTENSIONS}
+
+
+def test_the_jar_of_another_spark_comes_from_maven_or_ivy(spark_of: Any) -> None:
     """The tested release before the newest; no file that is not a jar, and none for another Spark or Scala."""
-    home = make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
+    home = spark_of("spark-core_2.13-4.0.5.jar")
     maven = home / ".m2/repository/org/apache/iceberg"
-    name = "iceberg-spark-runtime-4.0_2.13"
     put_jar(maven / "iceberg-spark-runtime-4.1_2.13/1.12.0/iceberg-spark-runtime-4.1_2.13-1.12.0.jar")
-    put_jar(maven / name / "1.13.0-SNAPSHOT" / f"{name}-1.13.0-SNAPSHOT.jar")
-    put_jar(maven / name / "1.12.0" / f"{name}-1.12.0.jar").write_bytes(b"cut off")
+    put_jar(maven / OF_4_0 / "1.13.0-SNAPSHOT" / f"{OF_4_0}-1.13.0-SNAPSHOT.jar")
+    put_jar(maven / OF_4_0 / "1.12.0" / f"{OF_4_0}-1.12.0.jar").write_bytes(b"cut off")
     missing = (
         "Iceberg's runtime for Spark 4.0 is missing: .*mvn dependency:get "
-        f"-Dartifact=org.apache.iceberg:{name}:1.10.2`, or set spark.jars.packages in the profile"
+        f"-Dartifact=org.apache.iceberg:{OF_4_0}:1.10.2`, or set spark.jars.packages in the profile"
     )
     assert "spark.driver.extraClassPath" not in iceberg_settings({})
     with pytest.raises(SparkEnvironmentError, match=missing):
         iceberg_settings({}, needs_jar=True)
-    ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{name}-1.9.3.jar")
+    ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{OF_4_0}-1.9.3.jar")
     assert iceberg_jar() == ivy
-    newest = put_jar(maven / name / "1.11.0" / f"{name}-1.11.0.jar")
+    newest = put_jar(maven / OF_4_0 / "1.11.0" / f"{OF_4_0}-1.11.0.jar")
     assert iceberg_settings({})["spark.driver.extraClassPath"] == str(newest)
-    assert iceberg_jar() == newest
-    tested = put_jar(maven / name / "1.10.2" / f"{name}-1.10.2.jar")
+    tested = put_jar(maven / OF_4_0 / "1.10.2" / f"{OF_4_0}-1.10.2.jar")
     assert iceberg_jar() == tested
 
 
-def test_a_spark_without_iceberg_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_spark(tmp_path, monkeypatch, "2.13-4.2.1")
+def test_jars_that_do_not_fit_are_refused_by_name(spark_of: Any, tmp_path: Path) -> None:
+    spark_of("spark-core_2.13-4.0.5.jar")
+    fitting = {"spark.jars.packages": f"org.apache.iceberg:{OF_4_0}:1.10.2"}
+    check_jars({**fitting, "spark.jars": f"/a/{OF_4_0}-1.10.2.jar"})
+    wrong = rf"^This Iceberg runtime is for Spark 3.5, .* 4.0. Put .*-4.0 in the place of {OF_3_5}-1.10.2"
+    with pytest.raises(SparkEnvironmentError, match=wrong):
+        check_jars({"spark.jars.packages": PACKAGES})
+    for jar, version in ((OF_3_5, "3.5.7"), (OF_4_0, "4.0.1"), ("runtime", "4.0.1")):
+        assert wrong_runtime(f"file:/jars/{jar}.jar", version) is None
+    put_jar(tmp_path / "more" / f"{OF_4_0}-1.11.0.jar")
+    two = r"load 2 Iceberg runtimes, iceberg-.*-1.10.2.jar and iceberg-.*-1.11.0.jar\."
+    with pytest.raises(SparkEnvironmentError, match=two):
+        check_jars({**fitting, "spark.driver.extraClassPath": f"/a.jar:{tmp_path}/more/*"})
+
+
+def session(version: str) -> Any:
+    return SimpleNamespace(version=version, _jsparkSession=None)
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"])
+def test_versions_of_spark_that_are_supported(version: str) -> None:
+    check_version(session(version))
+
+
+@pytest.mark.parametrize("version", ["3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"])
+def test_other_versions_are_refused_by_name_before_the_first_statement(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
+    monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
+    monkeypatch.setattr(starter, "_session", lambda *_: session(version))
+    with pytest.raises(SparkEnvironmentError) as e:
+        starter.start_spark({})
+    assert str(e.value) == (
+        f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
+        "after 4.1. Nothing was changed"
+    )
+
+
+def test_a_spark_without_a_tested_iceberg_is_named(spark_of: Any) -> None:
+    spark_of("spark-core_2.13-4.2.1.jar")
     with pytest.raises(
         SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "
     ):
         iceberg_jar()
 
 
-def test_unfit_jars_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
-    of_4_0 = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.2"
-    check_jars({})
-    check_jars({"spark.jars.packages": of_4_0, "spark.jars": "/a/iceberg-spark-runtime-4.0_2.13-1.10.2.jar"})
-    with pytest.raises(
-        SparkEnvironmentError,
-        match=r"is for Spark 3.5, .* 4.0. .* place of iceberg-spark-runtime-3.5_2.12-1.10.2",
-    ):
-        check_jars({"spark.jars.packages": PACKAGES})
-    put_jar(tmp_path / "more" / "iceberg-spark-runtime-4.0_2.13-1.11.0.jar")
-    with pytest.raises(
-        SparkEnvironmentError,
-        match=r"load 2 Iceberg runtimes, iceberg-.*-1.10.2.jar and iceberg-.*-1.11.0.jar\.",
-    ):
-        check_jars(
-            {"spark.jars.packages": of_4_0, "spark.driver.extraClassPath": f"/a.jar:{tmp_path}/more/*"}
-        )
-
-
-def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults, own, given = (tmp_path / name for name in ("spark-defaults.conf", "own file", "given"))
     defaults.write_text("spark.a defaults\nspark.sql.catalog.lake = x\nnot.spark 1\n")
     own.write_text("spark.a own \n")
@@ -152,11 +168,8 @@ def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.
     assert outside_settings(own) == {"spark.a": "own", "spark.app.name": "-x"}
 
 
-@pytest.mark.parametrize("level", ["loud", "", "INFO -Xmx1m"])
-def test_a_log_level_that_spark_lacks_is_refused(level: str) -> None:
-    with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
-        log_options(Path("spark.log"), level)
-
-
-def test_a_log_level_in_any_case() -> None:
+def test_the_level_of_spark_s_log() -> None:
     assert "-Drecluster.log.level=info" in log_options(Path("spark.log"), "Info")
+    for level in ("loud", "INFO -Xmx1m"):
+        with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
+            log_options(Path("spark.log"), level)

@@ -23,20 +23,16 @@ MACROS = (ROOT / "macros" / "operations" / "operations.sql").read_text()
 
 
 def test_the_reference_says_what_the_code_says() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_has_a_macro_of_its_name(name: str) -> None:
-    (line,) = [line for line in MACROS.splitlines() if f"macro {name}(" in line]
-    assert line.startswith(f"{{% macro {name}(table=none) %}}")
-    assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in line
+def test_every_operation_has_a_macro_of_its_name() -> None:
+    for name in OPERATIONS:
+        (line,) = [line for line in MACROS.splitlines() if f"macro {name}(" in line]
+        assert line.startswith(f"{{% macro {name}(table=none) %}}")
+        assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in line
 
 
 def mistakes(text: str) -> list[list[Any]]:
@@ -48,14 +44,15 @@ def mistakes(text: str) -> list[list[Any]]:
     ]
 
 
-@pytest.mark.parametrize("option", MODEL_OPTIONS.values(), ids=MODEL_OPTIONS)
-def test_an_editor_takes_the_example_of_every_option(option: Any) -> None:
-    for config in (
-        f"{option.config}: {option.example}",
-        f"meta: {{recluster: {{{option.name}: {option.example}}}}}",
-    ):
-        assert not mistakes(f"models:\n- name: m\n  config: {{{config}}}")
-    assert not mistakes(f"models: {{p: {{staging: {{+{option.config}: {option.example}, +tags: [a]}}}}}}")
+def test_an_editor_takes_the_example_of_every_option() -> None:
+    for name, option in MODEL_OPTIONS.items():
+        for config in (
+            f"{option.config}: {option.example}",
+            f"meta: {{recluster: {{{name}: {option.example}}}}}",
+        ):
+            assert not mistakes(f"models:\n- name: m\n  config: {{{config}}}"), config
+        folder = f"{{p: {{staging: {{+{option.config}: {option.example}, +tags: [a]}}}}}}"
+        assert not mistakes(f"models: {folder}"), folder
 
 
 def test_an_editor_marks_mistakes() -> None:
@@ -92,12 +89,8 @@ def test_the_package_names_the_pythons_that_ci_runs() -> None:
 
 
 def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
-    of_builds = {name for name in RECLUSTER_OPTIONS if name in ("after", "when")}
-    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - of_builds
+    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - {"after", "when"}
     assert list(PlanningOptions.__annotations__) == [argument.name for argument in PLANNING]
-
-
-def test_a_python_function_refuses_an_option_that_it_does_not_take() -> None:
     unknown: dict[str, bool] = {"final": True}
     with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
         estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]

@@ -12,8 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
@@ -93,12 +92,3 @@ def test_the_dashboard_asks_for_what_is_written(text: str) -> None:
         for name in names:
             labels = re.findall(r"(\w+)=", query) + re.findall(r"by \((\w+)\)", query)
             assert set(labels) <= written[name], query
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing" / "recluster.prom", [1]):
-        with pytest.raises(OptionError, match="must be a file in a directory that exists"):
-            parse_metrics_file("metrics", path)
-    (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match="cannot be written"):
-        write_metrics(TABLES, tmp_path / "file" / "recluster.prom")

@@ -49,10 +49,7 @@ def test_a_value_of_many_blocks() -> None:
     assert len(split) >= 9
 
 
-def test_nothing_to_split() -> None:
-    assert choose_split_points(np.array([], dtype=np.int64), 0, 10) == []
-    assert choose_split_points(np.array([5, 5]), 10, 10) == []
-
-
 def test_equal_blocks_rather_than_full_ones() -> None:
     assert sizes([1] * 21, choose_split_points(np.ones(21, dtype=np.int64), 21, 10)) == [7, 7, 7]
+    assert choose_split_points(np.array([5, 5]), 10, 10) == []
+    assert choose_split_points(np.array([], dtype=np.int64), 0, 10) == []
