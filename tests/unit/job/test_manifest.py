@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,32 +133,6 @@ def test_files_that_spark_submit_has_put_into_the_working_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
-
-
-READ = """
-import resource, sys, time
-from pathlib import Path
-from dbt_recluster.job.manifest import Manifest
-from dbt_recluster.operations.tables import has_table, target_of
-began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-nodes = Manifest.read(Path(sys.argv[1])).nodes
-targets = [target_of(node) for node in nodes.values() if has_table(node)]
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-assert "dbt" not in sys.modules
-print(len(targets), time.process_time() - began, memory / 1e3)
-"""
-
-
-def test_five_thousand_nodes_take_two_seconds_and_little_memory(tmp_path: Path) -> None:
-    """Twice the memory of the file, and what Python's objects take."""
-    code = {"compiled_code": "x" * 1000, "raw_code": "y" * 1000, "cluster_by": "id"}
-    path = write(tmp_path / "manifest.json", [node(f"m{i}", **code) for i in range(5000)])
-    assert path.stat().st_size > 12e6
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, seconds, memory = map(float, done.stdout.split())
-    assert count == 5000
-    assert seconds < 2
-    assert memory < 2 * 12 + 80
 
 
 def test_two_nodes_with_one_table(tmp_path: Path) -> None:

@@ -36,44 +36,28 @@ def test_the_line_of_a_recluster_has_the_depth_that_decides() -> None:
     assert summary(DONE) == "1.4 of 4, reclustered 40 blocks into 10"
     by_reads = replace(DONE, read_depth_before=4.0, read_depth_after=1.25)
     assert summary(by_reads) == "read depth 1.2 of 4, reclustered 40 blocks into 10"
-    assert recluster_line(replace(DONE, key_read_bytes=9 * 2**20, key_read_row_groups=2.5)).splitlines() == [
-        "db.t: reclustered 40 blocks into 10, depth 1.4 of 4, 8.2 before, 3.0 GB rewritten in 6.1s",
+    assert (
+        note_of(replace(NOTHING, waits_for="2 more commits"))
+        == "depth 1.4 of 4; next recluster after 2 more commits"
+    )
+    assert recluster_line(replace(DONE, rounds=[ROUND, ROUND])).splitlines() == [
+        "db.t: reclustered 80 blocks into 20, depth 1.4 of 4, 8.2 before, 6.0 GB rewritten in 2 rounds in 6.1s",
         "  well clustered",
-        "  a read of one key opens about 9.0 MB in 2.5 row groups",
     ]
-    twice = recluster_line(replace(DONE, rounds=[ROUND, ROUND]))
-    assert twice.endswith("6.0 GB rewritten in 2 rounds in 6.1s\n  well clustered")
-    assert recluster_line(NOTHING) == "db.t: nothing to do, depth 1.4 of 4, well clustered"
 
 
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("reducible read depth 12.5 of one level's blocks in the worst partition is above 4.2", "deep"),
-        ("reducible depth 8 is above 4, but no merge would lower it", "deep: no merge would lower it"),
-        ("stopped after 100 rounds", "deep: stopped after 100 rounds"),
-        (f"{REASON}, and a depth of 1 would merge further", "deep: a depth of 1 would"),
-    ],
-)
-def test_the_reason_is_said_as_far_as_the_verdict_does_not_say_it(reason: str, said: str) -> None:
-    deep = replace(DONE, depth_after=9.0, verdict="deep", reason=reason)
-    assert recluster_line(deep).splitlines()[1].strip().startswith(said)
-
-
-def test_a_verdict_that_the_depth_contradicts_is_explained() -> None:
-    line = recluster_line(replace(NOTHING, depth_after=9.25))
-    assert line == f"db.t: nothing to do, depth 9.2 of 4, well clustered: {REASON}"
-    reason = "reducible depth 8 in the worst partition is above 4, and no block set fits"
-    limited = replace(NOTHING, depth_after=2.0, reason=reason, verdict="deep", limited=True)
-    assert recluster_line(limited) == f"db.t: not reclustered: {reason}, depth 2.0 of 4"
-
-
-def test_a_build_that_waits_says_for_what() -> None:
-    waiting = ReclusterResult("db.t", "ts", depth_after=None, waits_for="2 more commits")
-    assert note_of(waiting) == "next recluster after 2 more commits"
-    known = replace(waiting, depth_after=3.14, threshold=4)
-    assert note_of(known) == "depth 3.1 of 4; next recluster after 2 more commits"
-    assert note_of(NOTHING) == "depth 1.4 of 4"
+def test_the_reason_is_said_as_far_as_verdict_and_depth_do_not_say_it() -> None:
+    deep = replace(NOTHING, depth_after=9.0, verdict="deep")
+    for reason, said in {
+        "reducible read depth 12.5 of one level's blocks in the worst partition is above 4.2": "deep",
+        "reducible depth 8 is above 4, but no merge would lower it": "deep: no merge would lower it",
+        "stopped after 100 rounds": "deep: stopped after 100 rounds",
+        f"{REASON}, and a depth of 1 would": "deep: a depth of 1 would",
+    }.items():
+        line = recluster_line(replace(deep, reason=reason))
+        assert line == f"db.t: nothing to do, depth 9.0 of 4, {said}"
+    contradicted = recluster_line(replace(NOTHING, depth_after=9.25))
+    assert contradicted == f"db.t: nothing to do, depth 9.2 of 4, well clustered: {REASON}"
 
 
 def test_a_gain_is_seen_however_small_it_is() -> None:
