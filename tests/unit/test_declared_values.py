@@ -43,12 +43,9 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: o
     assert reads == expected
     assert parse_reads("reads", reads_as_text(reads)) == reads
     assert ReclusterOptions(reads=value).reads == reads
-    assert RECLUSTER_OPTIONS["reads"].of_table({"recluster.option.reads": reads_as_text(reads)}) == reads
-
-
-def test_reads_that_are_not_declared_are_those_that_the_table_records() -> None:
-    assert ReclusterOptions().reads is None
-    assert RECLUSTER_OPTIONS["reads"].of_table({}) is None
+    of_table = RECLUSTER_OPTIONS["reads"].of_table
+    assert of_table({"recluster.option.reads": reads_as_text(reads)}) == reads
+    assert of_table({}) is ReclusterOptions().reads is None  # those that the table records
 
 
 @pytest.mark.parametrize(

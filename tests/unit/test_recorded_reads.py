@@ -32,10 +32,6 @@ def total(reads: Iterable[ReadRange]) -> float:
     return math.fsum(read.weight for read in reads)
 
 
-def weights(recorded: RecordedReads) -> list[tuple[str | None, float]]:
-    return [(read.imported_from, read.weight) for read in recorded.reads]
-
-
 @given(READS, st.integers(1, 20))
 def test_a_sample_is_small_and_has_the_same_weight(reads: list[ReadRange], most: int) -> None:
     exact = compact(reads, 1000)
@@ -57,15 +53,6 @@ def test_the_text_is_read_again(reads: list[ReadRange]) -> None:
     ]
     assert total(again.reads) == pytest.approx(total(recorded.reads), rel=1e-3)
     assert (again.at, again.state) == ({EVENT_LOG: NOW}, {"x": "y"})
-
-
-def test_the_project_is_replaced_and_logs_fade() -> None:
-    one = ReadRange({"k": [1, 1]}, 1.0, PROJECT)
-    eight = replace(one, weight=8.0, imported_from=EVENT_LOG)
-    recorded = RecordedReads().with_import(PROJECT, [one], {}, NOW).with_import(EVENT_LOG, [eight], {}, NOW)
-    later = NOW + timedelta(days=14)
-    assert weights(recorded.with_import(EVENT_LOG, [], {}, later)) == [(EVENT_LOG, 4.0), (PROJECT, 1.0)]
-    assert weights(recorded.with_import(PROJECT, [], {}, later)) == [(EVENT_LOG, 8.0)]
 
 
 def test_many_logs_leave_room_for_reads() -> None:

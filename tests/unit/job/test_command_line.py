@@ -14,7 +14,7 @@ from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.runner import OPERATIONS
 
 
-def test_all_options_of_recluster() -> None:
+def test_the_options_of_recluster() -> None:
     line = """recluster lake.sales.orders --cluster-by 'to_date(ts), id' --final --dry-run --max-bytes '10 GB' --depth 2
         --where "ts > date'2026-01-01'" --strategy peak --block-rows 500 --json --conf spark.a=b=c --conf spark.d="""
     request = parse(shlex.split(line))
@@ -33,11 +33,9 @@ def test_all_options_of_recluster() -> None:
     }
     assert request.settings == {"spark.a": "b=c", "spark.d": ""}
     assert request.as_json
-
-
-def test_options_that_are_not_given_are_left_to_the_table() -> None:
-    request = parse(["recluster", "--namespace", "lake.sales"])
-    assert {name for name, value in request.arguments.items() if value is not None} == {"dry_run"}
+    # Options that are not given are left to the table.
+    arguments = parse(["recluster", "--namespace", "lake.sales"]).arguments
+    assert {name for name, value in arguments.items() if value is not None} == {"dry_run"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)

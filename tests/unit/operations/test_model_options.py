@@ -9,7 +9,7 @@ import pytest
 
 from dbt_recluster.adapter.dbt_run import RunVars
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.values import DeclaredRead, parse_bytes
+from dbt_recluster.clustering.values import DeclaredRead
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
@@ -60,7 +60,7 @@ EVERY_KEY: dict[str, Any] = {
 }
 
 
-def test_every_key_means_the_same_in_meta_and_as_a_string_of_an_env_var() -> None:
+def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None:
     config = parse(**EVERY_KEY, materialized="table")
     options = ReclusterOptions(
         depth=2.5,
@@ -83,6 +83,9 @@ def test_every_key_means_the_same_in_meta_and_as_a_string_of_an_env_var() -> Non
     texts = {name: value if isinstance(value, list) else str(value) for name, value in EVERY_KEY.items()}
     assert parse(**texts) == config
     assert parse(meta={"recluster": {"reads": "project"}}).records_reads
+    recorded = config.properties()
+    assert ReclusterOptions.of_table(recorded) == options
+    assert MODEL_OPTIONS["automatic_clustering"].of_table(recorded) is False
 
 
 def test_meta_wins_over_the_configs_of_its_folder() -> None:
@@ -145,22 +148,9 @@ def test_a_name_that_is_none_of_ours_is_answered_with_the_one_that_is_meant_or_a
     )
     theirs = {"owner": "sales", "cluster": "eu-1", "re": 1, "recluster_owner": "sales"}
     assert parse(meta=theirs, clustered_by="id", max_bytes=1).unknown == ()
-
-
-def test_configs_that_resemble_ours_beside_those_of_an_adapter() -> None:
-    keys = dict.fromkeys(["cluster_bys", "block_row", "clustered_by", "tags", "cluster_by_old"])
-    assert list(unknown_names(keys, ["clustered_by"])) == [
-        "there is no config cluster_bys; did you mean cluster_by?",
-        "there is no config block_row; did you mean block_rows?",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("10", 10), ("10 b", 10), ("2KB", 2048), ("0.5 mb", 524288), ("1 TB", 2**40)],
-)
-def test_sizes(value: Any, expected: int) -> None:
-    assert parse_bytes("max_bytes", value) == expected
+    beside = dict.fromkeys(["cluster_bys", "clustered_by", "tags", "cluster_by_old"])
+    resembling = "there is no config cluster_bys; did you mean cluster_by?"
+    assert list(unknown_names(beside, ["clustered_by"])) == [resembling]
 
 
 def test_turning_off_for_one_run() -> None:
@@ -201,11 +191,3 @@ def test_a_wrong_value_of_a_table_names_its_property() -> None:
 def test_unknown_properties_are_named() -> None:
     unknown = ["recluster.option.after", "recluster.option.depht"]
     assert unknown_properties([*unknown[::-1], "recluster.option.depth", "write.format.default"]) == unknown
-
-
-def test_what_is_recorded_is_what_was_meant() -> None:
-    options = parse(**{**EVERY_KEY, "recluster_depth": "auto"})
-    assert ReclusterOptions.of_table(options.properties()) == options.recluster
-    assert MODEL_OPTIONS["automatic_clustering"].of_table(options.properties()) is False
-    recorded = {name for name, option in MODEL_OPTIONS.items() if option.is_recorded}
-    assert {name.removeprefix("recluster.option.") for name in options.properties()} <= recorded

@@ -54,13 +54,13 @@ def find(table: Any, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[T
     return choose(nodes, TABLE.read(table), NAMES, *eligible)
 
 
-def relations(table: Any, nodes: list[dict[str, Any]] = NODES) -> list[str]:
-    return [target.relation for target in find(table, nodes)]
-
-
 def test_no_name_means_every_clustered_model() -> None:
-    assert relations(None) == ["analytics.days", "analytics.events", "analytics.users"]
-    assert not any(target.required for target in find(None, NODES))
+    """One whose config is broken does not keep the others from their turn."""
+    broken, *found = find(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
+    assert (broken.relation, broken.required) == ("analytics.broken", False)
+    assert "cluster_by item 'bucket(3, id)' is not supported" in str(broken.error)
+    assert [target.relation for target in found] == ["analytics.days", "analytics.events", "analytics.users"]
+    assert not any(target.error for target in found)
     with pytest.raises(OptionError, match="No model of this project has cluster_by"):
         find(None, [node("plain")])
 
@@ -76,14 +76,12 @@ def test_no_name_means_every_clustered_model() -> None:
     ],
 )
 def test_a_table_is_named_by_its_model_or_its_relation(table: Any, found: list[str]) -> None:
-    assert relations(table) == found
-    assert all(target.required for target in find(table, NODES))
-
-
-def test_a_named_table_has_the_options_of_its_model() -> None:
-    model, other = find(["analytics.events", "elsewhere.t"], NODES)
-    assert model.options is not None
-    assert (model.options.recluster.block_rows, other.options) == (500, None)
+    targets = find(table, NODES)
+    assert [target.relation for target in targets] == found
+    for target in targets:
+        options = target.options
+        assert (target.required, options is None) == (True, target.relation == "elsewhere.t")
+        assert options is None or (options.recluster.block_rows == 500) is (table == "events")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +100,6 @@ def test_a_named_table_has_the_options_of_its_model() -> None:
 def test_names_that_cannot_be(table: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         find(table, NODES)
-
-
-def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
-    found = find(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
-    assert [target.relation for target in found if target.error] == ["analytics.broken"]
-    assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.dbt_run import note_of
-from dbt_recluster.clustering.result import PlannedSet, Progress, ReclusterResult, RewritePlan, Round
-from dbt_recluster.report.recluster_text import ProgressLines, depths, plan_table, recluster_line, summary
+from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
+from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, summary
 from dbt_recluster.text import size
 
 ROUND = Round(1, 40, 10, 3 * 2**30, 2 * 2**30, 500, 2.0, (1,))
@@ -67,27 +66,6 @@ def test_a_gain_is_seen_however_small_it_is() -> None:
     assert depths(None, 1) == "unknown -> 1.0"
     sizes = ["0 bytes", "1023 bytes", "1.0 KB", "1.5 GB", "1024.0 PB"]
     assert [size(n) for n in (0, 1023, 1024, 1536 * 2**20, 2**60)] == sizes
-
-
-def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
-    sets = (PlannedSet(0, 2, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1, 4.5684, 2.9277),)
-    plan = RewritePlan(sets, 6 * 2**20, 6000, 1.0, 12.34, 24 * 2**20, 6.0, 2**22, 1.0)
-    planned = replace(
-        NOTHING, plan=plan, depth_before=6, reason="reducible depth 6 is above 4", verdict="deep"
-    )
-    header, line, *totals = plan_table(planned).splitlines()
-    columns = ["set", "level", "blocks", "into", "rows", "size", "ts", "deepest", "after", "benefit/cost"]
-    assert header.split() == columns
-    cells = ["1", "0 -> 2", "6", "3", "6,000", "6.0 MB", "1 to 99", "6", "1", "4.57 (2.93 left)"]
-    assert re.split("  +", line.strip()) == cells
-    assert totals == [
-        "total: 6.0 MB, 6,000 rows, about 12.3 s at the speed of this table's earlier reclusters; "
-        "depth 6.0 -> about 1.0",
-        "a read of one key opens about 24.0 MB in 6 row groups -> 4.0 MB in 1 row group",
-    ]
-    would = "db.t: would recluster 6 blocks (6.0 MB) in 1 set; depth 1.4 of 4, deep"
-    assert recluster_line(planned).startswith(would)
-    assert plan_table(replace(planned, plan=RewritePlan((), 0, 0, 1.0, None))) == ""
 
 
 BEGINS = Progress("db.t", 2, 3, 40, 5 * 2**20, committed=False, seconds=12.4)
