@@ -67,20 +67,12 @@ def test_a_value_that_is_no_read_is_refused(value: Any, message: str) -> None:
         parse_reads("reads", value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("select 1", True),
-        (" \n/* a\nb */ WITH x as (select 1) select * from x", True),
-        ("from t", True),
-        ("selected = 1", False),
-        ("from = 3", False),
-        ("(d > 1)", False),
-        ("/**/" * 2_000 + " k = 1", False),  # which takes no time
-    ],
-)
-def test_queries_are_told_from_predicates(text: str, expected: bool) -> None:
-    assert is_query(text) == expected
+def test_queries_are_told_from_predicates() -> None:
+    for query in ("select 1", " \n/* a\nb */ WITH x as (select 1) select * from x", "from t"):
+        assert is_query(query)
+    slow = "/**/" * 2_000 + " k = 1"
+    for predicate in ("selected = 1", "from = 3", "(d > 1)", slow):
+        assert not is_query(predicate)
 
 
 def test_conditions_are_read() -> None:

@@ -112,17 +112,11 @@ def test_other_signals_on_request() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_process_that_ignores_it_goes_on_ignoring_it() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert run(press, lambda: signal.getsignal(signal.SIGINT)) is signal.SIG_IGN
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_another_thread_is_left_alone() -> None:
+def test_another_thread_and_a_process_that_ignores_it_are_left_alone() -> None:
     """dbt's threads: dbt itself cancels their connections."""
     handlers: list[Any] = []
     on_thread(lambda: handlers.append(run(lambda: signal.getsignal(signal.SIGINT))))
     assert handlers == [signal.default_int_handler]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert run(press, lambda: signal.getsignal(signal.SIGINT)) is signal.SIG_IGN
+    assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN

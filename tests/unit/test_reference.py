@@ -1,9 +1,16 @@
+"""What is made from the declarations says what they say: the reference, the schema for editors, macros, functions.
+
+And the documentation has every reason that the tool gives for doing nothing.
+"""
+
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +101,43 @@ def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
     unknown: dict[str, bool] = {"final": True}
     with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
         estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]
+
+
+PAGE = (ROOT / "docs" / "guides" / "not-reclustered.md").read_text()
+# Modules whose texts are reasons, and one that has others too.
+WHOLE = ("planner/planning.py", "clustering/conditions.py")
+ASSIGNED = ("clustering/recluster.py", "clustering/checkpoint.py")
+# Reasons to do something, and errors.
+OTHER = (
+    "1 block has",
+    "or more of the rows deleted",
+    "of them small",
+    "saves reads of single columns more than it costs",
+    "need the blocks' bytes",
+    "the example query of recluster_when does not read",
+)
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    """Yield the string literals of a piece of code, and of f-strings the parts between the values."""
+    owners = (ast.Module, ast.FunctionDef, ast.ClassDef)
+    docstrings = {ast.get_docstring(each, clean=False) for each in ast.walk(node) if isinstance(each, owners)}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in docstrings:
+            yield " ".join(each.value.split())
+
+
+def reasons() -> Iterator[str]:
+    for name in (*WHOLE, *ASSIGNED):
+        tree = ast.parse((ROOT / "dbt_recluster" / name).read_text())
+        for node in [tree] if name in WHOLE else ast.walk(tree):
+            is_reason = isinstance(node, ast.Assign) and "reason" in ast.unparse(node.targets[0])
+            if is_reason or (node is tree and name in WHOLE):
+                yield from literals(node)
+
+
+def test_every_reason_is_documented() -> None:
+    page = re.sub(r"\s+", " ", PAGE)
+    of_nothing = {reason.strip(" ,.") for reason in reasons() if not any(other in reason for other in OTHER)}
+    assert len(of_nothing) > 10
+    assert [reason for reason in of_nothing if len(reason.split()) > 2 and reason not in page] == []

@@ -17,7 +17,7 @@ SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 
 def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
     folder = more.pop("folder", "marts")
-    config = {"materialized": "table", "tags": more.get("tags", []), **more.pop("config", {})}
+    config = {"materialized": "table", **more.pop("config", {})}
     return {
         "unique_id": f"{kind}.shop.{name}",
         "resource_type": kind,
@@ -26,7 +26,6 @@ def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
         "database": "awsdatacatalog",
         "schema": "sales",
         "package_name": "shop",
-        "fqn": ["shop", folder, name],
         "original_file_path": f"{kind}s/{folder}/{name}.sql",
         "depends_on": {"nodes": []},
         **more,
