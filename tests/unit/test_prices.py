@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.prices import PriceList, parse_prices
 from dbt_recluster.exceptions import OptionError
 
@@ -46,14 +45,3 @@ def test_a_value_that_is_no_price_is_refused(given: Any, error: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse_prices("var x", given)
     assert error in str(raised.value)
-
-
-def test_totals_count_what_is_known_and_each_tag_of_a_table() -> None:
-    tables = [
-        Overview("a", "deep", spent_week=1.5, labels={"tag": ["hourly", "sales"]}),
-        Overview("b", "deep", spent_week=2.0, saved_week=4.0, labels={"tag": ["sales"]}),
-        Overview("c", "failing"),
-    ]
-    assert (totals(tables)["spent_week"], totals(tables)["saved_week"]) == (3.5, 4.0)
-    found = {name: (part["tables"], part["spent_week"]) for name, part in totals_by(tables, "tag").items()}
-    assert found == {"": (1, None), "hourly": (1, 1.5), "sales": (2, 3.5)}

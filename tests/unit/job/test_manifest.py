@@ -10,7 +10,6 @@ import pytest
 
 from dbt_recluster.exceptions import ManifestError, OptionError
 from dbt_recluster.job.manifest import Manifest, translate_to_spark
-from dbt_recluster.operations.tables import relation_of
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 
@@ -66,14 +65,8 @@ def manifest(tmp_path: Path) -> Manifest:
     return Manifest.read(write(tmp_path / "manifest.json", NODES))
 
 
-def test_names_in_spark(tmp_path: Path) -> None:
-    path, spark_name = write(tmp_path / "manifest.json", NODES), ("lake", "sales", "orders")
-    for place, name in (
-        ({}, ("awsdatacatalog", "sales", "orders")),
-        ({"catalog": "lake"}, spark_name),
-        ({"renamed": {"awsdatacatalog": "lake"}}, spark_name),
-    ):
-        assert relation_of(Manifest.read(path, **place).nodes["model.shop.orders"]) == name
+def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
+    path = write(tmp_path / "manifest.json", NODES)
     with pytest.raises(OptionError, match=r"--map awsdatacatalogue: no .* did you mean awsdatacatalog\?"):
         Manifest.read(path, renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
 

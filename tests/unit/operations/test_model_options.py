@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.dbt_run import RunVars
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.key.columns import Columns
 from dbt_recluster.operations.model_options import (
     CONFIGS,
     MODEL_OPTIONS,
     ModelOptions,
     recorded_key,
     unknown_names,
-    unknown_properties,
 )
 
 
@@ -153,27 +149,6 @@ def test_a_name_that_is_none_of_ours_is_answered_with_the_one_that_is_meant_or_a
     assert list(unknown_names(beside, ["clustered_by"])) == [resembling]
 
 
-def test_turning_off_for_one_run() -> None:
-    def is_off(value: Any, environment: dict[str, str] | None = None) -> bool:
-        return RunVars.of({"automatic_clustering": value}.get, environment or {}).is_off
-
-    assert not is_off(None)
-    assert not is_off(True)
-    assert is_off("false")
-    assert is_off(None, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": "0"})
-    assert not is_off(None, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": ""})
-    with pytest.raises(OptionError, match="var automatic_clustering must be true or false"):
-        is_off("perhaps")
-
-
-def test_a_load_is_sorted_by_the_key_unless_the_model_turns_that_off() -> None:
-    columns = Columns.parse({"Id": "bigint", "ts": "timestamp"})
-    config = parse(cluster_by=["to_date(ts)", "ID"])
-    assert config.resolve(columns).order_by() == "cast(`ts` as date), `Id`"
-    assert replace(config, sort_on_load=False).resolve(columns).order_by() is None
-    assert parse().resolve(columns).order_by() is None
-
-
 def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
     options = ReclusterOptions.of_table(properties, depth=2, where=None, dry_run=True)
@@ -186,8 +161,3 @@ def test_a_wrong_value_of_a_table_names_its_property() -> None:
             MODEL_OPTIONS[name].of_table({f"recluster.option.{name}": value})
     with pytest.raises(ClusterKeyError, match=r"^table property recluster\.cluster_by: cluster_by item"):
         recorded_key({"recluster.cluster_by": "upper(name)"})
-
-
-def test_unknown_properties_are_named() -> None:
-    unknown = ["recluster.option.after", "recluster.option.depht"]
-    assert unknown_properties([*unknown[::-1], "recluster.option.depth", "write.format.default"]) == unknown
