@@ -20,7 +20,7 @@ from dbt_recluster.names import NameResolution, join_parts, name_parts
         *("an.`events`x", "an.events\0", "an.events--", 'an."events"', None, 7, ["an.events"]),
     ],
 )
-def test_anything_else_is_an_error(name: Any) -> None:
+def test_a_text_that_is_no_name_is_refused(name: Any) -> None:
     with pytest.raises(OptionError, match="is not the name of a table: its parts are joined by dots"):
         name_parts(name)
 

@@ -17,7 +17,7 @@ from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.connections.recluster_session import session_settings
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import refuse_spark_connect
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect
 
 LAKE = {
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -145,7 +145,7 @@ def test_the_catalog_of_the_session() -> None:
 
 def test_the_settings_of_the_session_win_over_the_defaults() -> None:
     plain = session_settings(LAKE, "lake", Path("/logs/x.log"))
-    assert plain["spark.sql.defaultCatalog"] == "lake"
+    assert (plain["spark.sql.defaultCatalog"], plain["spark.sql.extensions"]) == ("lake", EXTENSIONS)
     assert plain["spark.sql.catalog.lake.cache-enabled"] == "false"
     given = {**LAKE, "spark.master": "yarn", "spark.driver.extraJavaOptions": "-Xss4m"}
     own = session_settings(given, "lake", Path("/logs/x.log"))

@@ -1,22 +1,28 @@
-"""What is altered so that a table has the clustering of its model, whatever it had before."""
+"""What is altered so that a table has the clustering of its model, and which loads are sorted along its curve."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
+    LoadedInto,
     TableClustering,
     clustering_change,
     creation_properties,
     restored_order,
+    sorted_along_curve,
 )
+from dbt_recluster.clustering.curve_boundaries import as_properties
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
@@ -167,3 +173,82 @@ def test_what_spark_hides_is_noticed_where_it_matters() -> None:
         assert TableClustering("", {name: hidden}).is_redacted
     assert TableClustering(hidden).is_redacted
     assert not TableClustering("", {"recluster.levels": hidden, "owner": hidden}).is_redacted
+
+
+LOADED_TYPES = {"k": "bigint", "id": "bigint", "p": "int", "ts": "timestamp"}
+LOADED = Columns.parse(LOADED_TYPES)
+CURVE, LED = "hilbert(k, id)", "p, hilbert(k, id)"
+
+
+def key(text: str = CURVE) -> ClusterKey:
+    return parse_cluster_key(text).check(LOADED)
+
+
+def boundaries() -> dict[str, str]:
+    curve = Curve.of([pa.array(range(5000), pa.int64())] * 2)
+    assert curve is not None
+    return as_properties(key(), curve, {name: number for number, name in enumerate(LOADED_TYPES, 1)})
+
+
+@pytest.mark.parametrize(
+    ("cluster_by", "partitions", "more", "order"),
+    [
+        (LED, None, {}, "`p`, place_0_of_load, `k`, `id`"),
+        (CURVE, "days(ts)", {}, "cast(`ts` as date), place_0_of_load, `k`, `id`"),
+        # A column may be named like the place.
+        (CURVE, None, {"Place_0_states": "int", "place_1": "int"}, "place_2_of_load, `k`, `id`"),
+    ],
+)
+def test_the_query_of_a_load_has_its_columns_and_an_order(
+    cluster_by: str, partitions: str | None, more: dict[str, str], order: str
+) -> None:
+    columns = Columns.parse({**LOADED_TYPES, **more})
+    by_partition = parse_cluster_key(partitions) if partitions else None
+    text = sorted_along_curve("select 1", key(cluster_by), boundaries(), columns, by_partition)
+    assert text is not None
+    selected = ", ".join(f"`{name}`" for name in columns.names)
+    assert text.startswith(f"select {selected} from (")
+    assert text.endswith(f"order by {order}")
+
+
+@pytest.mark.parametrize(
+    ("types", "properties"),
+    [
+        (LOADED_TYPES, {}),
+        (LOADED_TYPES, {"recluster.curve.k": "tampered", "recluster.curve.id": "{}"}),
+        *(({**LOADED_TYPES, "k": kind}, boundaries()) for kind in ("string", "binary", "map<int,int>")),
+        ({"k": "bigint"}, boundaries()),
+    ],
+)
+def test_a_load_that_does_not_fit_the_boundaries_is_not_sorted(types: Any, properties: Any) -> None:
+    assert sorted_along_curve("select 1", key(), properties, Columns.parse(types), None) is None
+
+
+@pytest.mark.parametrize(
+    ("cluster_by", "config", "before", "after"),
+    [
+        (CURVE, {}, None, None),
+        (CURVE, {"partition_by": "p"}, None, "none"),
+        (CURVE, {"partition_by": "bucket(4, p)"}, None, None),
+        (LED, {}, "range", "none"),
+        (LED, {"partition_by": ["p", "days(ts)"]}, "range", "none"),
+        (LED, {"partition_by": ["bucket(4, p)"]}, "range", "range"),
+        (LED, {"incremental_strategy": "insert_overwrite", "partition_by": "p"}, "range", "none"),
+        (LED, {"incremental_strategy": "merge"}, "range", "range"),
+        (LED, {"materialized": "table"}, "range", "range"),
+        (LED, {"materialized": "snapshot"}, "range", "range"),
+        (LED, {"sort_on_load": False}, "none", "none"),
+        (CURVE, {"sort_on_load": False, "partition_by": "p"}, None, None),
+    ],
+)
+def test_spark_distributes_no_load_that_its_query_sorts(
+    cluster_by: str, config: dict[str, Any], before: str | None, after: str | None
+) -> None:
+    """Before boundaries are drawn, and after."""
+    options = ModelOptions.of_config({"cluster_by": cluster_by, **config}).resolve(LOADED)
+    order = "p ASC NULLS FIRST" if cluster_by == LED else ""
+    into = LoadedInto.of_config({"materialized": "incremental", **config})
+    for recorded, mode in (({}, before), (boundaries(), after)):
+        change = clustering_change(options, TableClustering(order, {MODE: "hash", **recorded}), None, into)
+        assert change.set_properties.get(MODE) == mode
+        assert (MODE in change.unset_properties) is (mode is None)

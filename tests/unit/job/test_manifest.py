@@ -127,7 +127,7 @@ def test_files_that_spark_submit_has_put_into_the_working_directory(
     assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
 
 
-def test_two_nodes_with_one_table(tmp_path: Path) -> None:
+def test_two_nodes_with_one_table_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "manifest.json", [node("a", alias="t"), node("b", alias="t")])
     with pytest.raises(ManifestError, match=r"model\.shop\.a and model\.shop\.b have one table"):
         Manifest.read(path)
@@ -188,7 +188,9 @@ def test_a_selection_has_names_unique_ids_and_the_lines_of_dbt_ls(manifest: Mani
         (["-"], ['{"unique_id": "model.shop.new"}'], r"json has no model\.shop\.new, which dbt ls lists"),
     ],
 )
-def test_wrong_selections(manifest: Manifest, words: list[str], lines: list[str], message: str) -> None:
+def test_a_wrong_selection_is_refused(
+    manifest: Manifest, words: list[str], lines: list[str], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         manifest.selected(words, lines)
 

@@ -78,10 +78,13 @@ def test_no_name_means_every_clustered_model() -> None:
 def test_a_table_is_named_by_its_model_or_its_relation(table: Any, found: list[str]) -> None:
     targets = find(table, NODES)
     assert [target.relation for target in targets] == found
-    for target in targets:
-        options = target.options
-        assert (target.required, options is None) == (True, target.relation == "elsewhere.t")
-        assert options is None or (options.recluster.block_rows == 500) is (table == "events")
+    assert all(target.required for target in targets)
+
+
+def test_a_named_table_has_the_options_of_its_model() -> None:
+    model, other = find(["analytics.events", "elsewhere.t"], NODES)
+    assert model.options is not None
+    assert (model.options.recluster.block_rows, other.options) == (500, None)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_a_table_is_named_by_its_model_or_its_relation(table: Any, found: list[s
         (["  "], "table must be a relation"),
     ],
 )
-def test_names_that_cannot_be(table: Any, message: str) -> None:
+def test_a_name_of_no_table_is_refused(table: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         find(table, NODES)
 
