@@ -18,6 +18,7 @@ from dbt_recluster.iceberg.locks import table_lock, written_tables
         ("update a.t set id = 1", ["a.t"]),
         ("create or replace table a.t using iceberg as select 1", ["a.t"]),
         ("create table if not exists a.t (id int)", ["a.t"]),
+        ("alter table a.t write ordered by id", ["a.t"]),
         ("drop table if exists a.t", ["a.t"]),
         ("truncate table a.t", ["a.t"]),
         ("with x as (select 1) insert into a.t select * from x", ["a.t"]),
