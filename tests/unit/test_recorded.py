@@ -148,7 +148,7 @@ def test_a_hundred_thousand_reads_become_a_few_hundred_as_they_come() -> None:
             most_alive = max(most_alive, len(alive))
             yield read
 
-    recorded = RecordedReads(compact(reads(), 300))
+    recorded = RecordedReads().with_import(EVENT_LOG, reads(), {EVENT_LOG: NOW.isoformat()}, NOW)
     assert len(recorded.reads) <= 300
     assert len(recorded.text()) <= 3_500
     assert total(recorded.reads) == pytest.approx(100_000)
