@@ -203,9 +203,7 @@ def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path)
         event(scan("k = 5"), '"description": "\\"time\\": {["'),
         event(scan("k = 6"), at=YESTERDAY - timedelta(days=1)),
         *(f'{{"Event": "{STARTED}", "time": {at}, "physicalPlanDescription": {plan}}}' for at, plan in plans),
-        *(
-            event("ä€" * 700_000 + scan(f"k = {number}")) for number in (7, 8)
-        ),  # longer than the JVM sends at once
+        *(event("ä€" * 700_000 + scan(f"k = {number}")) for number in (7, 8)),  # the JVM sends less at once
     ]
     log = tmp_path / "app-1"
     log.write_text("\n".join([*lines, event(scan())[:-20]]))  # the last line is still written
