@@ -34,6 +34,19 @@ def add_catalog(spark: Any, name: str, **settings: object) -> None:
         spark.conf.set(f"{prefix}.{setting.replace('_', '-')}", str(value))
 
 
+@contextmanager
+def spark_settings(spark: Any, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of the session for a while."""
+    usual = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, before in usual.items():
+            spark.conf.unset(name) if before is None else spark.conf.set(name, before)
+
+
 # The ends of what types hold, as SQL; of text and binary, what is awkward to write.
 EXTREMES = {
     "boolean": "true, false, null",
@@ -229,6 +242,16 @@ def staged_sets(spark: Any, name: str) -> tuple[int, int]:
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
+
+
+@contextmanager
+def stays_as_it_is(spark: Any, name: str) -> Iterator[None]:
+    """Check that neither the rows nor the metadata of a table change, and that nothing is left behind."""
+    before = checksum(spark, name), metadata_file(spark, name)
+    yield
+    assert (checksum(spark, name), metadata_file(spark, name)) == before
+    assert orphans(spark, name) == set()
+    assert staged_sets(spark, name) == (0, 0)
 
 
 def raise_java(spark: Any, name: str, message: str) -> None:
