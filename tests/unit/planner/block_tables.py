@@ -26,6 +26,21 @@ class Block:
         return self.keys[min(self.deleted, len(self.keys)) :]
 
 
+def build(bounds, **more):
+    """Describe blocks of these pairs of bounds."""
+    return Blocks.build([low for low, _ in bounds], [high for _, high in bounds], **more)
+
+
+def in_order(rows, **more):
+    """Describe blocks side by side, with gaps between them."""
+    return build([(10 * n, 10 * n + 5) for n in range(len(rows))], rows=list(rows), **more)
+
+
+def planned_sets(blocks, **policy):
+    """The positions of each set, in the plan's order."""
+    return [block_set.blocks.tolist() for block_set in plan(blocks, Policy(**policy)).block_sets]
+
+
 def describe(blocks, levels=True, runs=True, reads=None):
     """Describe a table to the planner."""
     return Blocks.build(
@@ -65,8 +80,8 @@ def simulate_final(blocks, policy):
     return plans, blocks
 
 
-def merge(blocks, planned, policy, run):
-    """Merge the block sets of a plan."""
+def merge(blocks, planned, policy, run, cut=cut):
+    """Merge the block sets of a plan; their runs follow this one."""
     gone = {int(place) for block_set in planned.block_sets for place in block_set.blocks}
     after = [block for place, block in enumerate(blocks) if place not in gone]
     for block_set in planned.block_sets:
@@ -93,15 +108,15 @@ def heavy_keys(blocks, block_rows):
     return {pair for pair, rows in count.items() if rows > block_rows}
 
 
-def final(blocks, policy, levels=True, runs=True, rounds=500, reads=None):
-    """Repeat plan and merge, and return the tables after all rounds."""
-    tables = [blocks]
-    for round_number in range(rounds):
-        planned = plan(describe(tables[-1], levels, runs, reads), policy)
+def rounds(blocks, policy, describe=describe, cut=cut, most=500):
+    """Repeat plan and merge; yield each table with its plan, of which the last is empty."""
+    for _ in range(most + 1):
+        planned = plan(describe(blocks), policy)
+        yield blocks, planned
         if not planned.block_sets:
-            return tables
-        tables.append(merge(tables[-1], planned, policy, (round_number + 1) * 1000))
-    raise AssertionError(f"no end after {rounds} rounds")
+            return
+        blocks = merge(blocks, planned, policy, 1 + max(block.run for block in blocks), cut)
+    raise AssertionError(f"no end after {most} rounds")
 
 
 KEYS = st.integers(0, 30)
@@ -116,6 +131,7 @@ BLOCK = st.builds(
     deleted=st.sampled_from([0, 0, 0, 1, 3, 9]),
 ).map(lambda block: replace(block, deleted=min(block.deleted, len(block.keys))))
 TABLES = st.lists(BLOCK, max_size=24)
+# Under the second kind many of these blocks are small, and few tables are too deep.
 POLICIES = st.builds(
     Policy,
     depth=st.sampled_from([1, 1.5, 2, 3, 0.1, 0.5]),
@@ -123,6 +139,13 @@ POLICIES = st.builds(
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
     max_merge_blocks=st.none() | st.integers(2, 5),
+) | st.builds(
+    Policy,
+    depth=st.sampled_from([1, 2, 4, 100]),
+    block_rows=st.integers(4, 40),
+    block_bytes=st.none() | st.integers(40, 400),
+    max_bytes=st.none() | st.integers(0, 600),
+    max_merge_bytes=st.none() | st.integers(1, 300),
 )
 ENDS = st.none() | st.integers(-2, 32)
 RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_size=12).map(
@@ -131,7 +154,3 @@ RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_
 READS = st.none() | RANGES.map(
     lambda rows: Reads(*map(list, zip(*rows, strict=True))) if rows else Reads([], [])
 )
-
-
-def with_strategy(policy, strategy):
-    return replace(policy, strategy=strategy)
