@@ -6,9 +6,10 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, Policy, Reads, plan
+from dbt_recluster.planner import STRATEGIES, Blocks, Policy, Reads, plan
 from dbt_recluster.planner.planning import simulate_rounds
 
 
@@ -72,12 +73,9 @@ def cut(keys, block_rows):
 
 def simulate_final(blocks, policy):
     """The plans until nothing is left to do, and the blocks after them, as predicted."""
-    plans = []
-    for planned, after in itertools.islice(simulate_rounds(blocks, policy), 500):
-        plans.append(planned)
-        blocks = after
-    assert len(plans) < 500
-    return plans, blocks
+    steps = list(itertools.islice(simulate_rounds(blocks, policy), 500))
+    assert len(steps) < 500
+    return [planned for planned, _ in steps], steps[-1][1] if steps else blocks
 
 
 def merge(blocks, planned, policy, run, cut=cut):
@@ -131,21 +129,16 @@ BLOCK = st.builds(
     deleted=st.sampled_from([0, 0, 0, 1, 3, 9]),
 ).map(lambda block: replace(block, deleted=min(block.deleted, len(block.keys))))
 TABLES = st.lists(BLOCK, max_size=24)
-# Under the second kind many of these blocks are small, and few tables are too deep.
+# Larger full blocks make many blocks small.
 POLICIES = st.builds(
     Policy,
-    depth=st.sampled_from([1, 1.5, 2, 3, 0.1, 0.5]),
-    block_rows=st.integers(1, 8),
-    max_bytes=st.none() | st.integers(0, 600),
-    max_merge_bytes=st.none() | st.integers(1, 300),
-    max_merge_blocks=st.none() | st.integers(2, 5),
-) | st.builds(
-    Policy,
-    depth=st.sampled_from([1, 2, 4, 100]),
-    block_rows=st.integers(4, 40),
+    strategy=st.sampled_from(STRATEGIES),
+    depth=st.sampled_from([1, 1.5, 2, 3, 4, 100, 0.1, 0.5]),
+    block_rows=st.integers(1, 8) | st.integers(4, 40),
     block_bytes=st.none() | st.integers(40, 400),
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
+    max_merge_blocks=st.none() | st.integers(2, 5),
 )
 ENDS = st.none() | st.integers(-2, 32)
 RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_size=12).map(
@@ -154,3 +147,9 @@ RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_
 READS = st.none() | RANGES.map(
     lambda rows: Reads(*map(list, zip(*rows, strict=True))) if rows else Reads([], [])
 )
+
+
+def any_table(**more):
+    """Decorate a test of every strategy with any table, policy and reads, and with more values."""
+    of_all = given(table=TABLES, policy=POLICIES, reads=READS, **more)
+    return lambda test: settings(max_examples=100 * len(STRATEGIES))(of_all(test))

@@ -34,7 +34,7 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "many": (pa.string(), [f"prefix-{i // 5:09d}-{i % 5}" for i in range(400)]),
 }
 # Whole bounds; cut off after 16 characters or bytes, as Iceberg does; rounded outwards; none; no upper bound.
-WHOLE, CUT, ROUNDED, MISSING, HALF = RECORDED = ("whole", "cut", "rounded", "missing", "half")
+RECORDED = ("whole", "cut", "rounded", "missing", "half")
 
 Key = tuple[int, ...]
 
@@ -48,21 +48,21 @@ class Column:
         """The lower and the upper bound of these values, and whether the upper one is unknown."""
         values = TYPES[self.kind][1]
         known = [place for place in places if place >= 0]
-        if self.recorded == MISSING:
+        if self.recorded == "missing":
             return None, None, True
         if not known:
             return None, None, False
         numbers = [place for place in known if values[place] == values[place]]
         nan = len(numbers) < len(known)
-        if self.recorded == ROUNDED and numbers:
+        if self.recorded == "rounded" and numbers:
             greatest = len(values) - 1 - (values[-1] != values[-1])
             numbers = [min(numbers) // 3 * 3, min(-(-max(numbers) // 3) * 3, greatest)]
         lower, upper = (values[min(numbers)], values[max(numbers)]) if numbers else (values[-1], values[-1])
-        if self.recorded == CUT and isinstance(lower, str | bytes):
+        if self.recorded == "cut" and isinstance(lower, str | bytes):
             lower, upper = lower[:16], upper if len(upper) <= 16 else _rounded_up(upper[:16])
         if nan:
             upper = values[-1]
-        unknown = upper is None or self.recorded == HALF
+        unknown = upper is None or self.recorded == "half"
         return None if len(known) < len(places) else lower, None if unknown else upper, unknown
 
 

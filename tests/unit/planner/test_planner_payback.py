@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
 from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
-from dbt_recluster.report import recluster_text
-
-any_table = given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
 
 
 @st.composite
@@ -207,16 +204,6 @@ def test_a_set_says_why_it_was_selected():
     (everything,) = plan(blocks, Policy(depth=1, block_rows=100)).block_sets
     assert young.benefit_cost_left == everything.benefit_cost == 2.9277
     assert everything.benefit_cost_left is None
-
-
-@any_table
-def test_what_is_left_is_worth_less_and_texts_know_what_a_reason_compares(table, policy, reads):
-    """Answers say the depth and its threshold by themselves, and of the reason what is left."""
-    planned = plan(describe(table, reads=reads), policy)
-    assert "reducible" not in recluster_text._COMPARISON.sub("", planned.reason, count=1)
-    for block_set in planned.block_sets:
-        if block_set.benefit_cost_left is not None:
-            assert block_set.benefit_cost >= block_set.benefit_cost_left
 
 
 @pytest.mark.parametrize(("depth", "share"), [(1.25, 0.75), (1.5, 0.5), (1.75, 0.25)])

@@ -7,15 +7,15 @@ from functools import partial
 import block_tables
 import numpy as np
 import pytest
-from block_tables import Block, describe, in_order, planned_sets
+from block_tables import Block, any_table, describe, in_order, planned_sets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
+from dbt_recluster.report import recluster_text
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
-any_table = given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
 
 
 def blocks_of(*columns):
@@ -36,10 +36,8 @@ AVERAGES = blocks_of(
 )
 
 
-@every_strategy
-@any_table
-def test_sets_are_disjoint_and_within_budget(strategy, table, policy, reads):
-    policy = replace(policy, strategy=strategy)
+@any_table()
+def test_sets_are_disjoint_and_within_budget(table, policy, reads):
     blocks = describe(table, reads=reads)
     planned = plan(blocks, policy)
     positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
@@ -49,14 +47,14 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy, reads):
         assert members == sorted(members)
         live = block_set.rows - int(blocks.deleted[members].sum())
         if len(members) == 1:
-            assert strategy == "payback"
+            assert policy.strategy == "payback"
             assert live <= (1 - policy.deleted_share) * block_set.rows
         assert block_set.bytes == blocks.bytes[members].sum()
         assert block_set.rows == blocks.rows[members].sum()
         if policy.max_merge_bytes is not None:
             assert block_set.bytes <= policy.max_merge_bytes
         least = blocks.level[members]
-        if strategy == "payback":  # neighbours of one level keep it
+        if policy.strategy == "payback":  # neighbours of one level keep it
             assert block_set.level >= least.min() + (least.min() < least.max())
             assert len(members) > 1 or block_set.level == least[0]
         else:
@@ -67,17 +65,15 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy, reads):
         by_rows = max(1, -(-live // policy.block_rows))
         assert block_set.expected_blocks >= by_rows
         assert block_set.expected_blocks == by_rows or policy.block_bytes is not None
-        assert (1 if strategy == "payback" else 2) <= block_set.depth <= len(members)
+        assert (1 if policy.strategy == "payback" else 2) <= block_set.depth <= len(members)
     assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
     assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
     if policy.max_bytes is not None:
         assert planned.bytes <= policy.max_bytes
 
 
-@every_strategy
-@any_table
-def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, table, policy, reads):
-    policy = replace(policy, strategy=strategy)
+@any_table()
+def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(table, policy, reads):
     blocks = describe(table, reads=reads)
     planned = plan(blocks, policy)
     without_limits = plan(blocks, replace(policy, max_bytes=None, max_merge_bytes=None))
@@ -97,25 +93,21 @@ def test_no_merge_takes_more_blocks_than_it_may(strategy, table, most):
         assert all(len(one.blocks) <= most for one in planned.block_sets if one.is_merge)
 
 
-@every_strategy
-@any_table
-def test_a_merge_raises_the_depth_nowhere(strategy, table, policy, reads):
-    policy = replace(policy, strategy=strategy)
+@any_table()
+def test_a_merge_raises_the_depth_nowhere(table, policy, reads):
     after = block_tables.merge(table, plan(describe(table, reads=reads), policy), policy, 1)
     heavy = block_tables.heavy_keys(table, policy.block_rows)
     for partition, point in itertools.product((0, 1), block_tables.points(table + after)):
         if (partition, point) not in heavy:
             depth = block_tables.depth_at(table, partition, point)
             # A gap between neighbours that are joined may be covered, by one block.
-            allowed = max(depth, 1) if strategy == "payback" else depth
+            allowed = max(depth, 1) if policy.strategy == "payback" else depth
             assert block_tables.depth_at(after, partition, point) <= allowed, point
 
 
-@every_strategy
-@any_table
-def test_every_merge_has_a_gain(strategy, table, policy, reads):
+@any_table()
+def test_every_merge_has_a_gain(table, policy, reads):
     """Each by itself lowers a figure that users are shown, as far as bounds and rows tell."""
-    policy = replace(policy, strategy=strategy)
     blocks = describe(table, reads=reads)
     planned = plan(blocks, policy)
     before = clustering_information(blocks)
@@ -141,16 +133,15 @@ def _ends_where_they_overlap(blocks, block_set):
     )
 
 
-@every_strategy
-@any_table
+@any_table()
 @example(  # two sets that begin at the same key
     table=[Block(keys) for keys in ((0,), (0,), (0, 2), (1,))],
     policy=Policy(block_rows=3, depth=1),
     reads=None,
 )
-def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy, reads):
+def test_sets_of_one_run_share_a_level_and_at_most_touch(table, policy, reads):
     blocks = describe(table, reads=reads)
-    sets = plan(blocks, replace(policy, strategy=strategy)).block_sets
+    sets = plan(blocks, policy).block_sets
     for one, other in itertools.combinations(sets, 2):
         if one.run == other.run:
             assert one.level == other.level
@@ -161,20 +152,13 @@ def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy
             assert end <= start
 
 
-@every_strategy
-@given(
-    table=block_tables.TABLES,
-    policy=block_tables.POLICIES,
-    reads=block_tables.READS,
-    levels=st.booleans(),
-    runs=st.booleans(),
-)
-def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, reads, levels, runs):
-    policy = replace(policy, strategy=strategy, max_bytes=None)
+@any_table(levels=st.booleans(), runs=st.booleans())
+def test_plan_and_merge_reach_an_empty_plan(table, policy, reads, levels, runs):
+    policy = replace(policy, max_bytes=None)
     described = partial(describe, levels=levels, runs=runs, reads=reads)
     *_, (last, _) = block_tables.rounds(table, policy, described)
     assert sum(len(block.live) for block in last) == sum(len(block.live) for block in table)
-    if strategy == "payback" and policy.max_merge_bytes is None:
+    if policy.strategy == "payback" and policy.max_merge_bytes is None:
         assert all(block.deleted < policy.deleted_share * len(block.keys) for block in last)
 
 
@@ -198,12 +182,10 @@ def test_hard_tables_come_to_rest(strategy, keys, runs):
     assert list(block_tables.rounds(list(map(Block, keys)), policy, described))
 
 
-@every_strategy
-@any_table
+@any_table()
 @example(table=ENDS_WITH_A_CUT, policy=Policy(depth=1, block_rows=1), reads=None)
-def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy, reads):
+def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(table, policy, reads):
     blocks = describe(table, reads=reads)
-    policy = replace(policy, strategy=strategy)
     plans, final = block_tables.simulate_final(blocks, policy)
     assert np.sum(final.rows - final.deleted) == np.sum(blocks.rows - blocks.deleted)
     assert not plan(final, policy).block_sets
@@ -211,7 +193,7 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
         assert all(planned.bytes <= policy.max_bytes for planned in plans)
 
 
-@any_table
+@any_table()
 def test_prediction_keeps_levels_runs_and_partitions(table, policy, reads):
     blocks = describe(table, reads=reads)
     planned = plan(blocks, policy)
@@ -239,15 +221,18 @@ def test_prediction_keeps_levels_runs_and_partitions(table, policy, reads):
     assert n + written == len(after)
 
 
-@every_strategy
-@given(
-    table=block_tables.TABLES,
-    policy=block_tables.POLICIES,
-    reads=block_tables.READS,
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_the_order_of_blocks_does_not_matter(strategy, table, policy, reads, seed):
-    policy = replace(policy, strategy=strategy)
+@any_table()
+def test_what_is_left_is_worth_less_and_texts_know_what_a_reason_compares(table, policy, reads):
+    """Answers say the depth and its threshold by themselves, and of the reason what is left."""
+    planned = plan(describe(table, reads=reads), policy)
+    assert "reducible" not in recluster_text._COMPARISON.sub("", planned.reason, count=1)
+    for block_set in planned.block_sets:
+        if block_set.benefit_cost_left is not None:
+            assert block_set.benefit_cost >= block_set.benefit_cost_left
+
+
+@any_table(seed=st.integers(0, 2**32 - 1))
+def test_the_order_of_blocks_does_not_matter(table, policy, reads, seed):
     order = np.random.default_rng(seed).permutation(len(table))
 
     def contents(blocks):
@@ -265,17 +250,11 @@ def test_the_order_of_blocks_does_not_matter(strategy, table, policy, reads, see
 
 
 # At a threshold between 1 and 2 `payback` may put partitions off while others have cheaper sets.
-@every_strategy
-@given(
-    table=block_tables.TABLES,
-    policy=block_tables.POLICIES,
-    reads=block_tables.READS,
-    depth=st.sampled_from([1, 1.5, 2, 0.3]),
-)
+@any_table(depth=st.sampled_from([1, 1.5, 2, 0.3]))
 @example(table=AVERAGES, policy=Policy(block_rows=3, max_merge_bytes=70), reads=None, depth=1)
-def test_what_is_to_be_done_in_a_partition_does_not_depend_on_others(strategy, table, policy, reads, depth):
+def test_what_is_to_be_done_in_a_partition_does_not_depend_on_others(table, policy, reads, depth):
     """So a check may leave partitions out."""
-    policy = replace(policy, strategy=strategy, depth=depth)
+    policy = replace(policy, depth=depth)
     unlimited = replace(policy, max_bytes=None)
     blocks = describe(table, reads=reads)
     to_do = {
