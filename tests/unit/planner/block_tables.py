@@ -117,6 +117,25 @@ def rounds(blocks, policy, describe=describe, cut=cut, most=500):
     raise AssertionError(f"no end after {most} rounds")
 
 
+def check_sets(blocks, planned, policy):
+    """Sets are disjoint, each in one partition and within the limits; their figures are those of their blocks."""
+    positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
+    assert len(positions) == len(set(positions))
+    for block_set in planned.block_sets:
+        members = block_set.blocks.tolist()
+        assert members == sorted(members)
+        assert set(blocks.partition[members].tolist()) == {block_set.partition}
+        assert block_set.bytes == blocks.bytes[members].sum()
+        assert block_set.rows == blocks.rows[members].sum()
+        assert policy.max_merge_bytes is None or block_set.bytes <= policy.max_merge_bytes
+        # The limit on blocks is not for compactions, which leave fewer blocks.
+        leaves_fewer = block_set.expected_blocks < len(members)
+        assert leaves_fewer or len(members) <= (policy.max_merge_blocks or len(members))
+    assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
+    assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
+    assert policy.max_bytes is None or planned.bytes <= policy.max_bytes
+
+
 KEYS = st.integers(0, 30)
 BLOCK = st.builds(
     Block,

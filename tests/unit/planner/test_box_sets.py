@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
+from block_tables import check_sets
 from curve_tables import WIDTH, Block, CurveTable, curve_over, cut_at_once, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,32 +60,20 @@ def load(table, rows, is_sorted=False, partition=0):
     table.load(rows, BLOCK_ROWS, is_sorted, partition)
 
 
-def check_limits(table, blocks, planned):
-    policy = table.policy
-    positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
-    assert len(positions) == len(set(positions))
-    assert policy.max_bytes is None or planned.bytes <= policy.max_bytes
-    for block_set in planned.block_sets:
-        members = block_set.blocks
-        assert set(blocks.partition[members].tolist()) == {block_set.partition}
-        assert table.leading or len(set(blocks.layout.group[members].tolist())) == 1
-        assert block_set.bytes == blocks.bytes[members].sum()
-        assert block_set.rows == blocks.rows[members].sum()
-        limit = policy.max_merge_bytes
-        assert limit is None or block_set.bytes <= limit
-        # The limit on blocks is not for compactions, which leave fewer blocks.
-        limit, leaves_fewer = policy.max_merge_blocks, block_set.expected_blocks < len(members)
-        assert limit is None or leaves_fewer or len(members) <= limit
-
-
 @pytest.mark.parametrize("leading", [st.just(0), st.integers(1, 2)], ids=["curve alone", "leading columns"])
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_recluster_after_each_load_ends_within_limits_and_loses_no_row(leading, data):
     table, loads = data.draw(tables(leading))
+
+    def check(blocks, planned):
+        check_sets(blocks, planned, table.policy)
+        for one in planned.block_sets:
+            assert table.leading or len(set(blocks.layout.group[one.blocks].tolist())) == 1
+
     for number, one in enumerate(loads, 1):
         load(table, *one)
-        table.recluster(partial(check_limits, table))
+        table.recluster(check)
         held = np.concatenate([block.rows for block in table.blocks])
         assert Counter(held.tolist()) == Counter(np.concatenate([rows for rows, _, _ in loads[:number]]))
         # Nothing is left, until something comes.

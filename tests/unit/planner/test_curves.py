@@ -61,26 +61,13 @@ def test_blocks_of_a_run_are_disjoint_within_their_boxes(table):
 def test_sorted_loads_are_runs_and_unsorted_ones_are_not(kind, dimensions):
     columns = rows_of(kind, dimensions)
     curve = curve_over(columns)
-    orders = {
-        "curve": along(curve, columns),
-        "unsorted": np.arange(len(columns[0])),
-        "second column": np.argsort(columns[1], kind="stable"),
-    }
     # In four columns of correlated rows every order but the curve's own is far from it.
-    for name, order in orders.items():
-        blocks = CurveBlocks(curve, *table_of(columns, order))
-        none = np.zeros(len(blocks.rows), int)
-        layout = blocks.layout(none, none + 7, none)
-        assert set(layout.run.tolist()) == {7 if name == "curve" else 0}, name
-        assert set(layout.load.tolist()) == {0 if name == "curve" else 7}, name
-
-
-def test_loads_are_judged_one_by_one():
-    columns = rows_of("uniform", 2)
-    curve = curve_over(columns)
-    table = table_of(columns, np.concatenate([along(curve, columns), np.arange(len(columns[0]))]))
-    is_sorted = CurveBlocks(curve, *table).boxes.is_sorted(np.repeat([3, 4, 0], [64, 60, 4]))
-    assert is_sorted.tolist() == [True] * 64 + [False] * 64
+    orders = [along(curve, columns), np.arange(len(columns[0])), np.argsort(columns[1], kind="stable")]
+    blocks = CurveBlocks(curve, *table_of(columns, np.concatenate(orders)))
+    added_by, none = np.repeat([7, 8, 9], len(blocks.rows) // 3), np.zeros(len(blocks.rows), int)
+    layout = blocks.layout(none, added_by, none)
+    assert layout.run.tolist() == np.where(added_by == 7, 7, 0).tolist()
+    assert layout.load.tolist() == np.where(added_by == 7, 0, added_by).tolist()
 
 
 def test_null_nan_and_unknown_bounds_are_at_the_ends():

@@ -253,11 +253,3 @@ def test_without_limits_it_ends_at_the_threshold(table, depth):
     _, final = block_tables.simulate_final(describe(distinct), Policy(depth=depth, block_rows=2))
     for partition in np.unique(final.partition):
         assert final.intervals.depths()[final.partition == partition].mean() <= max(depth, 2.0)
-
-
-def test_null_nan_and_compound_keys_are_planned():
-    nan = float("nan")
-    text, number = [None, "a", "a", "b", None, "c"] * 5, [1.0, nan, None, 2.0, 3.0, 0.5] * 5
-    blocks = Blocks.build([text, number], [["z"] * 30, [nan] * 30], rows=[100] * 30)
-    plans, _ = block_tables.simulate_final(blocks, Policy(depth=2, block_rows=100))
-    assert plans
