@@ -24,7 +24,9 @@ def boxes(draw, most=12):
     dimensions = draw(st.integers(2, 4))
     rank = st.integers(0, (1 << BITS) - 1)
     corners = st.tuples(*[st.tuples(rank, rank).map(sorted)] * dimensions)
-    blocks = draw(st.lists(st.tuples(corners, st.integers(-1, 2)), min_size=1, max_size=most))
+    repeated = st.sampled_from(draw(st.lists(corners, min_size=1, max_size=3)))
+    of_block = st.tuples(corners | repeated, st.integers(-1, 2))
+    blocks = draw(st.lists(of_block, min_size=1, max_size=most))
     lower = [np.array([corner[d][0] for corner, _ in blocks]) for d in range(dimensions)]
     upper = [np.array([corner[d][1] for corner, _ in blocks]) for d in range(dimensions)]
     return lower, upper, np.array([run for _, run in blocks])
@@ -236,6 +238,11 @@ def test_what_a_layout_says_of_blocks(table):
         assert (layout.chain[place] == layout.chain[members[settled[members]]]).all() or not settled[place]
         assert settled[place] or not (layout.chain[place] == layout.chain[settled]).any()
         assert layout.chain[place] > 0 or not (layout.run[place] > 0 or settled[place])
+    ((begin,), (end,), _) = blocks.along_curve(layout.chain)
+    begin, end = begin.to_numpy(), end.to_numpy()
+    for one, other in itertools.combinations(range(len(run)), 2):
+        if layout.chain[one] == layout.chain[other] > 0:
+            assert end[one] <= begin[other] or end[other] <= begin[one]
 
 
 @given(described(), st.randoms())

@@ -99,6 +99,8 @@ def test_a_compaction_has_a_small_block_and_leaves_fewer(table, policy):
         assert any(2 * len(m.keys) < policy.block_rows and 20 * len(m.keys) < full_bytes for m in members)
         assert all(3 * len(m.keys) < 2 * policy.block_rows for m in members)
         assert block_set.expected_blocks < len(members)
+        levels = [block.level for block in members]
+        assert block_set.level >= min(levels) + (min(levels) < max(levels))
 
 
 FOUR, FIVE = [(0, 5), (10, 15), (20, 25), (30, 35)], [[0, 1, 2, 3]]
@@ -151,9 +153,10 @@ def test_full_blocks_are_counted_in_rows_and_bytes():
 
 @pytest.mark.parametrize(
     ("level", "expected"),
-    [([0] * 4, 0), ([60] * 40, 60), ([0, 4] * 4, 1)],  # old blocks as dense as the young ones stay young
+    # Old blocks as dense as the young ones stay young, and none keeps the least of several levels.
+    [([0] * 4, 0), ([60] * 40, 60), ([0, 4] * 4, 1), ([0] * 9 + [1], 1)],
 )
-def test_neighbours_of_one_level_keep_it(level, expected):
+def test_neighbours_of_one_level_keep_it_and_others_get_the_mean(level, expected):
     (block_set,) = plan(in_order([10] * len(level), level=level), Policy(block_rows=1000)).block_sets
     assert block_set.level == expected
 
