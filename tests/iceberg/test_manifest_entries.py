@@ -8,11 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    key_bounds,
-    read_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 

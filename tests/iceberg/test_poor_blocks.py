@@ -54,19 +54,6 @@ def test_full_blocks_in_order_are_left_alone(spark: Any, schema: str) -> None:
     assert recluster(spark, name, "k").rounds == []
 
 
-@pytest.mark.thorough
-@pytest.mark.alike
-@pytest.mark.parametrize("where", ["k < 500 or k >= 600", "k >= 600"])
-def test_blocks_outside_of_where_are_not_joined_across(spark: Any, schema: str, where: str) -> None:
-    name = make_table(spark, schema, files=0)
-    load_in_order(spark, name, 10, 100)
-    recluster_keeping_rows(spark, name, "k", block_rows=1000, where=where, final=True)
-    assert clustering_information(spark, name)["max_depth"] == 1
-    # The block outside has not moved.
-    files = spark.sql(f"select record_count from {name}.files where readable_metrics.k.lower_bound = 500")
-    assert [row.record_count for row in files.collect()] == [100]
-
-
 def ordered(spark: Any, schema: str, **properties: Any) -> str:
     """Make a table of four full blocks that do not overlap."""
     merge_on_read = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
