@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_run
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.maintenance import ReclusterResult, recluster
 
 MERGE_METHODS = ("ranges", "shuffle")
 
@@ -139,6 +140,19 @@ def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
     for _ in range(loads):
         spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
     return table
+
+
+def planned(spark: Any, name: str, *key: Any, **options: Any) -> Any:
+    """Return what a dry run plans."""
+    return recluster(spark, name, *key, dry_run=True, **options).plan
+
+
+def recluster_keeping_rows(spark: Any, name: str, *key: Any, **options: Any) -> ReclusterResult:
+    """Recluster a table, and check that its rows stay."""
+    before = checksum(spark, name)
+    result = recluster(spark, name, *key, **options)
+    assert checksum(spark, name) == before
+    return result
 
 
 class Meanwhile:

@@ -30,7 +30,7 @@ PAIRS = [
 SHORT = [
     *(
         f"tests/iceberg/test_{name}.py"
-        for name in ("specs_and_versions", "manifest_entries", "task_files", "names")
+        for name in ("specs_and_versions", "manifest_entries", "orphans", "names")
     ),
     "tests/iceberg/test_unusual_tables.py::test_a_dropped_partition_source",
     "tests/iceberg/test_curve_merge.py::test_the_place_in_sql_is_that_of_the_curve",
