@@ -206,7 +206,7 @@ def test_a_database_that_fails_at_the_commit(
     assert is_reclustered(spark, table) == (mode != "down")
     assert checksum(spark, table) == before
     assert orphans(spark, table) == set()
-    assert merge(spark, table, final=True).depth_after <= 2
+    assert (merge(spark, table, final=True).depth_after or 99) <= 2
     assert checksum(spark, table) == before
 
 
@@ -248,7 +248,8 @@ def test_pyiceberg_writes_we_recluster_it_reads(
     before = contents(table)
     assert len(before) < 3950
     result = merge(spark, f"{name}.s.shared", block_rows=1000, final=True)
-    assert (len(result.rounds), result.depth_before > 1) == (1, True)
+    assert len(result.rounds) == 1
+    assert (result.depth_before or 0) > 1
     assert clustering_information(spark, f"{name}.s.shared")["average_depth"] < 2
     assert contents(table) == before
     # And once more over what we wrote.

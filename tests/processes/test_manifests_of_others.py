@@ -61,8 +61,8 @@ def manifest(name: str, root: Path) -> Path:
     directory = packages(name.replace(" ", ""), "--no-deps", *kind.requirements)
     own = directory / "bin" / "dbt-core-experimental-parser"
     more: dict[str, Any] = {"dbt": [own]} if own.exists() else {}
-    models = {"p": {"marts": {"+cluster_by": "event_date"}}}
-    project = Project(root, {"threads": 1, **kind.profile}, MODELS, models=models, **more)
+    config = {"models": {"p": {"marts": {"+cluster_by": "event_date"}}}}
+    project = Project(root, kind.profile, MODELS, config=config, **more)
     project.succeed("parse", PYTHONPATH=str(directory), DBT_ALLOW_EXPERIMENTAL_ADAPTERS="true")
     return root / "target" / "manifest.json"
 

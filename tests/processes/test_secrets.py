@@ -91,7 +91,7 @@ def test_a_secret_of_a_spark_in_this_process(method: str, tmp_path: Path) -> Non
     options = f"-Dderby.system.home={tmp_path} -Djavax.net.ssl.trustStorePassword={MARKER}"
     settings: dict[str, Any] = {**SECRETS, "spark.driver.extraJavaOptions": options}
     if method == "session":
-        profile = {"catalog": "lake"}
+        profile: dict[str, Any] = {"catalog": "lake"}
         settings = {**session_settings(tmp_path, **hadoop_lake(tmp_path / "lake")), **settings}
     else:
         profile = {"path": "lake"}

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,16 @@ class Project:
         profile: dict[str, Any],
         models: dict[str, str],
         *,
-        dbt: Sequence[str | Path] = (Path(sys.executable).with_name("dbt"),),
-        **config: Any,
+        dbt: Sequence[object] = (Path(sys.executable).with_name("dbt"),),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.root, self._dbt = root, list(map(str, dbt))
         for name, text in models.items():
             self.write(f"models/{name}", text)
         flags = {"send_anonymous_usage_stats": False}
         self.write(
-            "dbt_project.yml", {"name": "p", "version": "1.0", "profile": "p", "flags": flags, **config}
+            "dbt_project.yml",
+            {"name": "p", "version": "1.0", "profile": "p", "flags": flags, **(config or {})},
         )
         self._started: list[subprocess.Popen[str]] = []
         target = {"type": "recluster", "schema": "analytics", "threads": 1, **profile}

@@ -121,7 +121,7 @@ class Jobs:
         """Return the settings as arguments."""
         return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
 
-    def _run(self, command: Sequence[str | Path], code: int) -> Ran:
+    def _run(self, command: Sequence[object], code: int) -> Ran:
         process = start(*command, cwd=self._directory, env=self.environment)
         out, err = process.communicate(timeout=600)
         assert process.returncode == code, out + err

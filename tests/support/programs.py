@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 _SKIPPED = 77
 
 
-def run(*command: str | Path, passes: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(*command: object, passes: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program that must succeed, or fail where it is not to pass; options are those of subprocess."""
     options = {"timeout": 900, "capture_output": True, "text": True, "check": False, **options}
     done: subprocess.CompletedProcess[str] = subprocess.run(list(map(str, command)), **options)
@@ -29,7 +29,7 @@ def run(*command: str | Path, passes: bool = True, **options: Any) -> subprocess
     return done
 
 
-def start(*command: str | Path, **options: Any) -> subprocess.Popen[str]:
+def start(*command: object, **options: Any) -> subprocess.Popen[str]:
     """Start a program in a group of its own, which Ctrl-C ends as in the foreground of a terminal."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
@@ -48,9 +48,10 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
         assert line, f"it ended before {text!r}"
 
 
-def interrupt(process: subprocess.Popen[str], text: str, after: float = 0) -> tuple[int, str, str]:
+def interrupt(process: subprocess.Popen[str], text: str = "", after: float = 0) -> tuple[int, str, str]:
     """Press Ctrl-C some seconds after a line of output has a text; return the exit code and what is printed then."""
-    wait_for(process, text)
+    if text:
+        wait_for(process, text)
     time.sleep(after)
     os.killpg(process.pid, signal.SIGINT)
     try:
@@ -61,9 +62,7 @@ def interrupt(process: subprocess.Popen[str], text: str, after: float = 0) -> tu
 
 
 @contextmanager
-def serving(
-    *command: str | Path, log: Path, ports: list[int], **options: Any
-) -> Iterator[subprocess.Popen[str]]:
+def serving(*command: object, log: Path, ports: list[int], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a server; yield its process once something listens on its ports, and end all that it has started."""
     with log.open("a") as output:
         process = subprocess.Popen(
