@@ -92,7 +92,6 @@ class Jobs:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the processes."""
         path = [self._directory / "no_dbt", *([] if self._wheel else [_ROOT])]
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "COV_"))}
         return {
@@ -118,7 +117,6 @@ class Jobs:
         return start(sys.executable, JOB, *arguments, *self.arguments(), stderr=subprocess.STDOUT, **place)
 
     def arguments(self) -> list[str]:
-        """Return the settings as arguments."""
         return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
 
     def _run(self, command: Sequence[object], code: int) -> Ran:

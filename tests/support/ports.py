@@ -8,13 +8,11 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def is_open(port: int) -> bool:
-    """Return whether something listens on a port."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0

@@ -98,7 +98,6 @@ class RestServer(NamedTuple):
     process: subprocess.Popen[str]
 
     def settings(self, catalog: str) -> dict[str, str]:
-        """Return the Spark settings of a catalog of this server."""
         return catalog_settings(catalog, {**of_rest(self.uri), **UNCACHED})
 
     @property
@@ -242,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_HEAD = handle_any
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        pass
 
 
 def _main(warehouse: Path) -> None:

@@ -54,7 +54,6 @@ class Server:
 
     @property
     def endpoint(self) -> str:
-        """The address for clients."""
         return f"http://{HOST}:{self._ports['s3']}"
 
     @property
@@ -63,7 +62,6 @@ class Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server."""
         ports = [f"-{name}.port={port}" for name, port in self._ports.items() if name != "metrics"]
         ports += [f"-{name}.port.grpc={port}" for name, port in self._grpc.items()]
         command = (

@@ -36,7 +36,6 @@ class Server(NamedTuple):
     warehouse: Path
 
     def profile(self, **more: Any) -> dict[str, Any]:
-        """Return a profile for dbt."""
         address = {"host": HOST, "port": self.port, "user": "dbt", "poll_interval": 1}
         return {"method": "thrift", **address, "catalog": "lake", **more}
 

@@ -57,7 +57,6 @@ class Trino(NamedTuple):
             body = self._get(body["nextUri"])
 
     def is_up(self) -> bool:
-        """Whether it takes statements."""
         return not self._get("/v1/info")["starting"]
 
     def _get(self, place: str, sql: str | None = None) -> Any:
