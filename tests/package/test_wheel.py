@@ -120,7 +120,7 @@ def test_dbt_init_knows_the_adapter(
     """Asked for the adapter by its number, then for a method and what it needs; Enter takes each default."""
     command = [python, "-c", DBT, "--no-use-colors", "init", "shop", "--profiles-dir", tmp_path]
     listed = run(*command, cwd=tmp_path, input="x\n", passes=False).stdout
-    (line,) = (line for line in listed.splitlines() if line.endswith("] recluster"))
+    line = next(line for line in listed.splitlines() if line.endswith("] recluster"))
     shutil.rmtree(tmp_path / "shop", ignore_errors=True)
     (tmp_path / "profiles.yml").unlink(missing_ok=True)
     run(*command, cwd=tmp_path, input="\n".join([line.split("]")[0].strip("["), *answers, ""]))
