@@ -224,12 +224,10 @@ def rewrite_manifests(spark: Any, name: str) -> None:
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a file URI."""
     return Path(unquote(urlparse(location).path))
 
 
 def data_files(spark: Any, name: str) -> set[Path]:
-    """Return the data files on disk."""
     root = local_path(IcebergTable.load(spark, name).java.location())
     return {path for path in (root / "data").rglob("*.parquet") if "-deletes" not in path.name}
 
