@@ -13,9 +13,8 @@ import pytest
 from tables import checksum, metadata_file
 
 from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
-from dbt_recluster.clustering import drawn_curve
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.clustering.drawn_curve import draw_curve
+from dbt_recluster.clustering import table_curve
+from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -120,16 +119,16 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
     for number in range(1, 9):
         load(spark, name, number)
     table = ClusteredTable(spark, name)
-    drawn = draw_curve(table, table.blocks().planned_metadata)
+    drawn = table.key_curve.draw(table.blocks().planned_metadata)
     assert drawn
     for property_name, text in drawn.items():
         table.iceberg.set_property(property_name, text)
     again = ClusteredTable(spark, name)
-    assert draw_curve(again, again.blocks().planned_metadata) == {}
-    assert again.sampled.keys() == table.sampled.keys()
+    assert again.key_curve.draw(again.blocks().planned_metadata) == {}
+    assert again.key_curve.sampled.keys() == table.key_curve.sampled.keys()
     load(spark, name, 9)
     later = ClusteredTable(spark, name)
-    assert draw_curve(later, later.blocks().planned_metadata).keys() == drawn.keys()
+    assert later.key_curve.draw(later.blocks().planned_metadata).keys() == drawn.keys()
     assert later.curve.newest == again.curve.newest + 1
 
 
@@ -137,7 +136,7 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
 def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawn_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
+    monkeypatch.setattr(table_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
     name = make_table(spark, schema, loads=0)
     spark.sql(f"alter table {name} add column day int")
     for number in range(2):
@@ -160,7 +159,7 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
             spark.conf.set(setting, value)
     before = ClusteredTable(spark, name)
     blocks = before.blocks().planned_metadata
-    assert draw_curve(before, blocks) == {}
+    assert before.key_curve.draw(blocks) == {}
     assert recluster(spark, name, depth=1, block_rows=100_000).rounds
     after = ClusteredTable(spark, name).curve
     assert before.curve is not None
