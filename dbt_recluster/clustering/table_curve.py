@@ -2,7 +2,9 @@
 
 Boundaries are drawn from those so far and a sample of the loads that no merge has written yet. They stand for the rows
 from which they were drawn, so only the keys of new loads are read. The bounds of blocks would not do: late rows stretch
-them. A boundary is recorded as text (see `ColumnType.as_texts`). The start of a text is enough, as any value between two
+them.
+
+A boundary is recorded as text (see `ColumnType.as_texts`). The start of a text is enough, as any value between two
 parts separates them.
 """
 

@@ -74,11 +74,6 @@ def rows_of_one_value(limit: float) -> float:
     return max(min(1.0, limit), (math.sqrt(limit + 4) - 2) ** 2)
 
 
-def join_points(parts: Sequence[Points]) -> Points:
-    """Concatenate points of at least one part."""
-    return Points(*map(np.concatenate, zip(*parts, strict=True)))
-
-
 def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntArray, count: int) -> Points:
     """Return ``count`` points in each of n boxes, which lie evenly and stand for its rows, int64 (n,).
 

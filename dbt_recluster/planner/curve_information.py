@@ -7,8 +7,7 @@ column opens. Both figures here are estimates by bounds and rows of blocks (docs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +47,6 @@ class CurveInformation:
     sorted_block_count: int
     sorted_point_blocks: tuple[float, ...]
     sorted_box_blocks: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with values that JSON can hold."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
 
 
 def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:

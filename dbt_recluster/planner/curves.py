@@ -8,10 +8,9 @@ docs/design/curves.md says why, and what is decided by boxes instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,14 @@ import pyarrow.compute as pc
 
 from dbt_recluster.key.box_tree import Points, hulls
 from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks, dense_ranks, fewest_chains
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    IntArray,
+    arrays_at,
+    combined_ranks,
+    dense_ranks,
+    fewest_chains,
+)
 from dbt_recluster.planner.ranks import rank_column
 
 # `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
@@ -123,11 +129,7 @@ class Layout:
 
     def take(self, positions: IntArray) -> Layout:
         """The layout of the blocks at these positions."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays: dict[str, Any] = {
-            name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
-        }
-        return replace(self, **arrays)
+        return replace(self, **arrays_at(self, positions))
 
 
 @dataclass(frozen=True, eq=False)
