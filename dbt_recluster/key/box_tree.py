@@ -54,7 +54,7 @@ class Points(NamedTuple):
     @classmethod
     def of(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
         """Return the points of values of each column, (m,), that stand for ``rows`` each, (m,) or one number."""
-        rank, lower = (np.column_stack(curve.ranks(columns, first=is_first)) for is_first in (False, True))
+        rank, lower = (np.ascontiguousarray(curve.ranks(columns, first=f).T) for f in (False, True))
         return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))
 
     def take(self, places: slice | IntArray) -> Points:

@@ -42,8 +42,8 @@ _THIN = 0.25
 class Boxes:
     """Boxes of n blocks: the ranks of their bounds in each column of a curve."""
 
-    lower: Sequence[IntArray]  # int64 (n,) for each column
-    upper: Sequence[IntArray]  # likewise
+    lower: IntArray  # int64 (columns, n)
+    upper: IntArray  # likewise
     bits: int  # of each rank
     rows: IntArray | None = (
         None  # tells equal boxes apart, so that plans do not depend on the order of blocks
@@ -160,19 +160,16 @@ class CurveBlocks:
     @cached_property
     def boxes(self) -> Boxes:
         """The boxes of the blocks. NULL is in the first part of a column, NaN and an unknown bound in the last."""
-        lower, upper, unbounded = (part[self.leading :] for part in (self.lower, self.upper, self.unbounded))
-        lows, last = self.curve.ranks(lower, first=True), self.curve.parts - 1
-        highs = [
-            np.where(unknown, last, np.maximum(low, high))
-            for low, high, unknown in zip(lows, self.curve.ranks(upper), unbounded, strict=True)
-        ]
-        return Boxes(lows, highs, self.curve.bits, self.rows)
+        own, curve = slice(self.leading, None), self.curve
+        low = curve.ranks(self.lower[own], first=True)
+        high = np.maximum(low, curve.ranks(self.upper[own]))
+        return Boxes(low, np.where(self.unbounded[own], curve.parts - 1, high), curve.bits, self.rows)
 
     @cached_property
     def rank(self) -> IntArray:
         """The least rank of a row of each block, int64 (n, columns): above its box's if a value fills several parts."""
-        ranks = np.column_stack(self.curve.ranks(self.lower[self.leading :]))
-        return np.clip(ranks, *map(np.column_stack, (self.boxes.lower, self.boxes.upper)))
+        ranks = self.curve.ranks(self.lower[self.leading :])
+        return np.ascontiguousarray(np.clip(ranks, self.boxes.lower, self.boxes.upper).T)
 
     @cached_property
     def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
@@ -208,12 +205,12 @@ class CurveBlocks:
         """
         key, _, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
-        lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
+        lower, upper = (np.ascontiguousarray(ends.T) for ends in (boxes.lower, boxes.upper))
         is_load = (run <= 0) & (added_by > 0)
         if (is_one & is_load).any():
             load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
             # Rows lie along the curve by the last part that their value fills.
-            of_rows = Boxes(list(self.rank.T), boxes.upper, boxes.bits, self.rows)
+            of_rows = Boxes(self.rank.T, boxes.upper, boxes.bits, self.rows)
             run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
         thin = self._are_thin(group, lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
