@@ -112,7 +112,11 @@ class TableCurve:
             return {}
         curve = self._of_types(blocks)
         unmerged = self._unmerged_blocks(blocks, curve, before_merge)
-        new = unmerged & ~self._are_known(blocks, curve)
+        # Boundaries know the loads up to the newest one, merged or not. A newer number than any block's comes from
+        # another table or branch.
+        newest = 0 if curve is None or self._iceberg.branch is not None else curve.newest
+        newest = newest if newest <= blocks.sequence.max() else 0
+        new: BoolArray = unmerged & ((blocks.sequence <= 0) | (blocks.sequence > newest))
         # The planner uses samples of all loads, where these are few; boundaries need those of new loads only.
         sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_BLOCKS else new
         if is_few := np.count_nonzero(sampled) <= _MOST_BLOCKS:
@@ -138,15 +142,6 @@ class TableCurve:
         properties = as_properties(key, drawn, ids)
         self.drawn = recorded_curve(properties, key, ids) or drawn
         return properties
-
-    def _are_known(self, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
-        """Return the blocks of loads that the boundaries know, merged or not: bool (n,)."""
-        newest = 0 if curve is None or self._iceberg.branch is not None else curve.newest
-        # A newer number than any block's comes from another table or branch.
-        known: BoolArray = (
-            (blocks.sequence > 0) & (blocks.sequence <= newest) & (newest <= blocks.sequence.max())
-        )
-        return known
 
     def _ascending(self, curve: Curve | None, blocks: BlockMetadata, new: BoolArray) -> tuple[bool, ...]:
         """Return the columns in which a new load lies beyond the boundaries so far."""
