@@ -77,7 +77,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
     key, rows = table.key, int(blocks.rows.sum())
     if rows:
         block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
-    information = asdict(curve_information(table.key_curve.blocks(blocks), max(1, block_rows)))
+    information = curve_information(table.key_curve.blocks(blocks), max(1, block_rows)).as_dict()
     for name in ("point_blocks", "sorted_point_blocks"):
         information[name] = dict(zip(map(str, key.on_curve), information[name], strict=True))
     return information

@@ -7,7 +7,8 @@ column opens. Both figures here are estimates by bounds and rows of blocks (docs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,12 @@ class CurveInformation:
     sorted_block_count: int
     sorted_point_blocks: tuple[float, ...]
     sorted_box_blocks: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name, with values that JSON can hold."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
 
 
 def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
@@ -105,7 +112,7 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
         points = points_in_boxes(lower[member], blocks.rank[member], upper[member], rows, _POINTS)
         tree = cut_into_boxes(points, block_rows, parts, float(np.minimum(width, side).sum()))
         boxes.append((tree.lower, tree.upper))
-    least, greatest = (np.concatenate(ends).T for ends in zip(*boxes, strict=True))
+    least, greatest = (np.ascontiguousarray(np.concatenate(ends).T) for ends in zip(*boxes, strict=True))
     return (least, greatest), np.array([len(low) for low, _ in boxes])
 
 

@@ -61,13 +61,9 @@ class Boxes:
         It is the mean of the two middle ones among the places of the centres of the box's 2**d quarters. The centre of
         the box itself may belong to a neighbour, where a block is three quarters of a cell.
         """
-        quarters = [
-            [
-                low + ((high - low) * quarter + 2) // 4
-                for low, high, quarter in zip(self.lower, self.upper, corner, strict=True)
-            ]
-            for corner in product((1, 3), repeat=len(self.lower))
-        ]
+        lower, side = np.asarray(self.lower), np.subtract(self.upper, self.lower)
+        corners = np.array(list(product((1, 3), repeat=len(lower))))[:, :, None]
+        quarters = (lower + (side * corner + 2) // 4 for corner in corners)
         places = np.sort(np.stack([hilbert_index(quarter, self.bits) for quarter in quarters]), axis=0)
         half = len(places) // 2
         middle: IntArray = (places[half - 1] + places[half]) // 2

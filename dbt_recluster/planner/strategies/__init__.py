@@ -124,11 +124,12 @@ def block_widths(intervals: Intervals) -> IntArray:
     beyond = intervals.size + 1
     following: IntArray = np.full(beyond, beyond)
     np.minimum.at(following, intervals.begin, intervals.end)
-    next_end = np.minimum.accumulate(following[::-1])[::-1].tolist()
-    ends, end = [], next_end[0]
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    members, end = list[int](), int(following[0])
     while end < beyond:
-        ends.append(end)
-        end = next_end[end]
+        members.append(end)
+        end = following.item(end)
+    ends = np.array(members)
     # Of several intervals with one end, the shortest is the member.
     begin_of_end = np.zeros(beyond, np.int64)
     np.maximum.at(begin_of_end, intervals.end, intervals.begin)
