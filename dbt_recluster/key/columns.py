@@ -75,8 +75,8 @@ def base_type(spark_type: str) -> str:
 
 
 def decimal_digits(decimal_type: str) -> tuple[int, int]:
-    """Return the precision and the scale of a Spark type such as ``decimal(10,2)``."""
-    digits = list(map(int, re.findall(r"-?\d+", decimal_type))) or [10]
+    """Return the precision and the scale of a type such as ``decimal(10,2)``, or Arrow's ``decimal128(10, 2)``."""
+    digits = list(map(int, re.findall(r"-?\d+", decimal_type.partition("(")[2]))) or [10]
     return digits[0], digits[1] if len(digits) > 1 else 0
 
 
