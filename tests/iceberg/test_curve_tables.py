@@ -12,9 +12,8 @@ import pytest
 from tables import checksum, spark_settings, stays_as_it_is
 
 from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
-from dbt_recluster.clustering import drawn_curve
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.clustering.drawn_curve import draw_curve
+from dbt_recluster.clustering import table_curve
+from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -129,13 +128,13 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
 
     def draw() -> tuple[ClusteredTable, dict[str, str]]:
         table = ClusteredTable(spark, name)
-        return table, draw_curve(table, table.blocks().planned_metadata)
+        return table, table.key_curve.draw(table.blocks().planned_metadata)
 
     table, drawn = draw()
     for property_name, text in drawn.items():
         table.iceberg.set_property(property_name, text)
     again, redrawn = draw()
-    assert (redrawn, again.sampled.keys()) == ({}, table.sampled.keys())
+    assert (redrawn, again.key_curve.sampled.keys()) == ({}, table.key_curve.sampled.keys())
     load(spark, name, 9)
     later, drawn_later = draw()
     assert drawn_later.keys() == drawn.keys() != set()
@@ -146,7 +145,7 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
 def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawn_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
+    monkeypatch.setattr(table_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
     name = make_table(spark, schema, loads=0)
     spark.sql(f"alter table {name} add column day int")
     for number in range(2):
@@ -161,7 +160,7 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
             spark.sql(query).writeTo(name).append()
     before = ClusteredTable(spark, name)
     blocks = before.blocks().planned_metadata
-    assert draw_curve(before, blocks) == {}
+    assert before.key_curve.draw(blocks) == {}
     assert recluster(spark, name, depth=1, block_rows=100_000).rounds
     after = ClusteredTable(spark, name).curve
     assert before.curve.ascending == after.ascending == (False, True)

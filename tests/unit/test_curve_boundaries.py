@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
+from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
 from dbt_recluster.iceberg.table_properties import CURVE_PREFIX

@@ -18,8 +18,8 @@ from dbt_recluster.adapter.relations.relation_config import (
     restored_order,
     sorted_along_curve,
 )
-from dbt_recluster.clustering.curve_boundaries import as_properties
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table_curve import as_properties
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve

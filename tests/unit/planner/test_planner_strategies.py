@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.arrays import Intervals
-from dbt_recluster.planner.strategies.published import block_widths
+from dbt_recluster.planner.strategies import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 
