@@ -52,8 +52,7 @@ def catalog_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def hadoop_lake(directory: Path) -> dict[str, str]:
-    """Return the Spark settings of a catalog ``lake`` in a directory, which is made."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Return the Spark settings of a catalog ``lake`` in a directory that need not exist yet."""
     return catalog_settings("lake", {**of_directory(), ".warehouse": directory.as_uri()})
 
 
