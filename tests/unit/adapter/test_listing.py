@@ -45,9 +45,13 @@ def test_a_schema_of_a_thousand_tables_takes_three_statements_and_the_next_one_t
     assert len(connection.asked) == 5
 
 
-def test_a_schema_that_does_not_exist_is_empty_and_other_errors_are_errors() -> None:
-    missing = Connection({"show tables in lake.s": "NoSuchNamespaceException: Namespace does not exist: s"})
-    assert Catalogs(missing).relations("lake", "lake.s") == []
+def test_what_does_not_exist_is_empty_and_other_errors_are_errors() -> None:
+    """A schema, or the directory of a Hadoop catalog."""
+    error = "NoSuchNamespaceException: Namespace does not exist: s"
+    missing = ("show tables in lake.s", "show views in lake.s", "show schemas in `lake`", "show schemas")
+    catalogs = Catalogs(Connection({**ICEBERG, **dict.fromkeys(missing, error)}))
+    assert catalogs.relations("lake", "lake.s") == []
+    assert catalogs.schemas("lake") == catalogs.schemas(None) == []
     with pytest.raises(DbtRuntimeError, match="connection refused"):
         Catalogs(Connection({"show tables in lake.s": "connection refused"})).relations("lake", "lake.s")
 
