@@ -13,8 +13,8 @@ from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.connections.submission import RunSubmission, failure_of_build, warnings_of
 from dbt_recluster.adapter.dbt_errors import failure, logger
+from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import DbtContext
-from dbt_recluster.adapter.relations.existing_tables import Tables
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS

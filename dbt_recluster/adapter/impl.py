@@ -23,12 +23,11 @@ from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
+from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
+from dbt_recluster.adapter.connections.clustering_session import ClusteringSession, RemoteSession
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
-from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.adapter.relations.freshness import Freshness
+from dbt_recluster.adapter.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.operations.model_options import CONFIGS, file_format
@@ -99,11 +98,9 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = ClusteringSession(self.connections)
-        if self.session.credentials.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
-
-            self.session = RemoteSession(self.connections)
+        credentials: Any = self.connections.profile.credentials
+        is_remote = credentials.recluster_session is not None
+        self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()

@@ -15,7 +15,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
-from dbt_recluster.adapter.relations.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError

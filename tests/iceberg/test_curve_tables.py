@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, metadata_file
 
-from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
+from dbt_recluster.adapter.relation_config import sorted_along_curve
 from dbt_recluster.clustering import drawn_curve
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.clustering.drawn_curve import draw_curve

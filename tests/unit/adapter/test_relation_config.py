@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.relations.relation_config import (
+from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     TableClustering,
     clustering_change,

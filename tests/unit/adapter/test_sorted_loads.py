@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbt_recluster.adapter.relations.relation_config import (
+from dbt_recluster.adapter.relation_config import (
     LoadedInto,
     TableClustering,
     clustering_change,
