@@ -23,10 +23,9 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, RunBudget
-from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import record_metrics
-from dbt_recluster.operations.tables import Target
+from dbt_recluster.operations.table_changes import recluster
+from dbt_recluster.operations.tables import ModelOptions, Target
 from dbt_recluster.report.operation_text import maintained
 from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, standing, summary
 

@@ -30,7 +30,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, 
 from dbt_recluster.adapter.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
-from dbt_recluster.operations.model_options import CONFIGS, file_format
+from dbt_recluster.operations.tables import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class ReclusterAdapter(SparkAdapter):
         """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
         if not self.session.missing_reason and self.tables.may_be_clustered(relation):
-            from dbt_recluster.adapter.table_figures import clustering_statistics
+            from dbt_recluster.adapter.operations import clustering_statistics
 
             try:
                 statistics = clustering_statistics(self.session.open(relation.render()))
@@ -354,6 +354,6 @@ class ReclusterAdapter(SparkAdapter):
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.table_figures import broken_limits
+        from dbt_recluster.adapter.operations import broken_limits
 
         return broken_limits(model, arguments, self.session.open)

@@ -32,7 +32,7 @@ from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations.model_options import ModelOptions, unknown_names
+from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
 _TOKENS = re.compile(

@@ -32,7 +32,7 @@ from dbt_recluster.iceberg.table_properties import (
 )
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale, quote, quote_path
-from dbt_recluster.operations.model_options import ModelOptions
+from dbt_recluster.operations.tables import ModelOptions
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from dbt_recluster.advice.prices import parse_prices
+from dbt_recluster.advice.cost_model import parse_prices
+from dbt_recluster.advice.overview import parse_metrics_file
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
@@ -20,9 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.operations.model_options import recorded_key
-from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
-from dbt_recluster.report.prometheus import parse_metrics_file
+from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
 from dbt_recluster.text import did_you_mean
 
 

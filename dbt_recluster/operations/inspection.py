@@ -17,6 +17,7 @@ from dbt_recluster.advice.overview import (
     table_overview,
     totals,
     totals_by,
+    write_metrics,
 )
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
@@ -40,7 +41,6 @@ from dbt_recluster.operations.declaration import (
     key_argument,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.prometheus import write_metrics
 
 OPERATIONS = OperationTable()
 _REPORT = "target/clustering_report.html"

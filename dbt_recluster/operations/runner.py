@@ -6,19 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.advice.overview import Overview
+from dbt_recluster.advice.overview import Overview, write_metrics
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
-from dbt_recluster.operations import inspection, maintenance_operations, reclustering
+from dbt_recluster.operations import inspection, table_changes
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation, OperationTable
 from dbt_recluster.operations.tables import Target
-from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean
 
-OPERATIONS = OperationTable(
-    reclustering.OPERATIONS | inspection.OPERATIONS | maintenance_operations.OPERATIONS
-)
+OPERATIONS = OperationTable(table_changes.OPERATIONS | inspection.OPERATIONS)
 
 
 def operation_named(name: str) -> Operation:
@@ -37,7 +34,7 @@ def run_operation(
     """
     catalog = CatalogFiles()
     calls = [Call(target, arguments, context, catalog) for target in targets]
-    calls = reclustering.gain_first(calls) if operation.is_rewrite else calls
+    calls = table_changes.gain_first(calls) if operation.is_rewrite else calls
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         if (answer := _answer(operation, call)) is not None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dbt_recluster.advice.cost_model import PriceList, parse_prices
 from dbt_recluster.advice.overview import Overview, totals, totals_by
-from dbt_recluster.advice.prices import PriceList, parse_prices
 from dbt_recluster.exceptions import OptionError
 
 GIVEN = {"currency": "EUR", "compute_hour": "3.20", "terabyte_scanned": 5}

@@ -13,7 +13,7 @@ from dbt_recluster.adapter.relation_config import (
 )
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.tables import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 METRICS = "write.metadata.metrics.column."

@@ -17,7 +17,7 @@ from dbt_recluster.clustering.curve_boundaries import as_properties
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.operations.model_options import ModelOptions
+from dbt_recluster.operations.tables import ModelOptions
 
 TYPES = {"k": "bigint", "id": "bigint", "p": "int", "ts": "timestamp"}
 COLUMNS = Columns.parse(TYPES)

@@ -15,9 +15,8 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
-from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, metrics_path, record_metrics, run_operation
-from dbt_recluster.operations.tables import Target
+from dbt_recluster.operations.tables import ModelOptions, Target
 
 
 def target(name: str, *, required: bool = False, error: str | None = None, **config: Any) -> Target:
