@@ -74,8 +74,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
-    from dbt_recluster.operations.inspection import information_of
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS, information_of
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     parts = {

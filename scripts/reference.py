@@ -109,7 +109,7 @@ def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
     from dbt_recluster.adapter.operations import TEST, TEST_ARGUMENTS
     from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     parts = [
         _NOTE,
@@ -141,7 +141,7 @@ def operations() -> str:
 
 def macros() -> str:
     """Return the macros of the operations, which hand their arguments to the adapter."""
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     lines = [
         f"{{% macro {name}(table=none) %}}"
@@ -154,7 +154,7 @@ def macros() -> str:
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
     from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():

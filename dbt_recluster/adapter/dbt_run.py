@@ -11,10 +11,10 @@ from typing import Any
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 
-from dbt_recluster.adapter.connections.submission import RunSubmission, failure_of_build, warnings_of
 from dbt_recluster.adapter.dbt_errors import failure, logger
 from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import DbtContext
+from dbt_recluster.adapter.submission import RunSubmission, failure_of_build, warnings_of
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
@@ -23,7 +23,7 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, RunBudget
-from dbt_recluster.operations.runner import record_metrics
+from dbt_recluster.operations.inspection import record_metrics
 from dbt_recluster.operations.table_changes import recluster
 from dbt_recluster.operations.tables import ModelOptions, Target
 from dbt_recluster.report.operation_text import maintained

@@ -20,8 +20,8 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections.credentials import ConnectionMethod
+from dbt_recluster.adapter.clustering_session import ClusteringSession
+from dbt_recluster.adapter.connections import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
 from dbt_recluster.key.columns import quote

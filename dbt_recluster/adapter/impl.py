@@ -24,8 +24,8 @@ from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession, RemoteSession
-from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
+from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
+from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
@@ -327,7 +327,7 @@ class ReclusterAdapter(SparkAdapter):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
-            from dbt_recluster.operations.runner import OPERATIONS
+            from dbt_recluster.operations.inspection import OPERATIONS
 
             meant = did_you_mean(macro_name, OPERATIONS)
             if not meant or "could not find a macro" not in str(e.msg):

@@ -34,16 +34,11 @@ from dbt_recluster.operations.declaration import (
     Ending,
     Operation,
     RunBudget,
-    read_arguments,
-)
-from dbt_recluster.operations.runner import (
-    OPERATIONS,
     failure_line,
-    metrics_path,
-    operation_named,
-    record_metrics,
+    read_arguments,
     run_operation,
 )
+from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, operation_named, record_metrics
 from dbt_recluster.operations.table_changes import recluster
 from dbt_recluster.operations.tables import Node, Target, choose, labelled, project_queries
 from dbt_recluster.report.operation_text import opened_on_curve
@@ -247,37 +242,30 @@ def _parsed(hook: Mapping[str, Any]) -> nodes.Template:
 # --- a table's figures, for the generic test and for dbt docs ---
 
 
-@dataclass(frozen=True)
-class Limit(Argument):
-    """An argument of the test: a limit of a figure."""
-
-    figure: str = ""
-
-
-def _limit(name: str, figure: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Limit:
+def _limit(name: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Argument:
     def read(value: Any) -> float | None:
         limit = parse_number(value)
         return limit if limit is not None and least <= limit <= greatest else None
 
     among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
-    return Limit(name, parser(f"a number {among}", read), meaning, figure=figure)
+    return Argument(name, parser(f"a number {among}", read), meaning)
 
 
 TEST = (
     "A generic test, for models, seeds, snapshots and sources: fails when an Iceberg table is clustered worse than the "
     "limits given, of which there must be one. Reads the table's metadata, not its rows."
 )
-LIMITS = (
-    _limit("max_average_depth", "average_depth", "The greatest average depth that passes, at least 1."),
-    _limit("max_p95_depth", "p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."),
+# The figure that each limits.
+LIMITS = {
+    _limit("max_average_depth", "The greatest average depth that passes, at least 1."): "average_depth",
+    _limit("max_p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."): "p95_depth",
     _limit(
-        "max_fragmentation",
         "max_fragmentation",
         "How many blocks there may be for each full one that their rows and bytes would make, in the worst partition; "
         "at least 1.",
-    ),
-    _limit("min_ratio", "clustering_ratio", "The least clustering ratio that passes, 0 to 100.", 0.0, 100.0),
-)
+    ): "max_fragmentation",
+    _limit("min_ratio", "The least clustering ratio that passes, 0 to 100.", 0.0, 100.0): "clustering_ratio",
+}
 TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
 
 
@@ -297,7 +285,7 @@ def broken_limits(
     information = table_information(table if key is None else table.under(key), arguments["predicate"])
     prefix, broken = f"{table.name} by {information['cluster_key']}", []
     for limit in limits:
-        name, allowed, value = limit.name, arguments[limit.name], float(information[limit.figure])
+        name, allowed, value = limit.name, arguments[limit.name], float(information[LIMITS[limit]])
         if value < allowed if name.startswith("min") else value > allowed:
             text = f"{prefix}: {name} is {allowed:g}, and it has {value:g}"
             broken.append({"limit": name, "allowed": allowed, "measured": value, "text": text})

@@ -110,6 +110,7 @@ def gain_first(calls: list[Call]) -> list[Call]:
     METRICS,
     detail=plan_table,
     is_rewrite=True,
+    order=gain_first,
 )
 def recluster(call: Call) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each

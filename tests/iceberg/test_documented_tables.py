@@ -19,7 +19,7 @@ from dbt_recluster.iceberg.sort_order import remove_clustering
 from dbt_recluster.iceberg.table_properties import PROPERTIES
 from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import estimate_recluster, import_reads, recluster, suspend_recluster
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.inspection import OPERATIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "figures.md"
 # Operations that the loop calls with more than a table.

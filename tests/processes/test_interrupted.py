@@ -94,7 +94,7 @@ def test_a_script(merged: float, after: float, spark: Any, hadoop_catalog: str, 
 STARTING = """
 import os, signal, sys, threading, time
 from pyspark import SparkContext
-from dbt_recluster.adapter.connections import session as embedded
+from dbt_recluster.adapter import session as embedded
 from dbt_recluster.iceberg.session.jobs import Interruptible
 
 def press():

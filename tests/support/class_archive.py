@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from runtime import PLAIN_JAVA_OPTIONS, iceberg_jar
 
-from dbt_recluster.adapter.connections.session import spark_settings
+from dbt_recluster.adapter.session import spark_settings
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 from dbt_recluster.maintenance import clustering_information, recluster

@@ -15,7 +15,7 @@ from ports import HOST, free_port
 from runtime import iceberg_jar
 from sessions import of_postgres
 
-from dbt_recluster.adapter.connections.session import spark_settings
+from dbt_recluster.adapter.session import spark_settings
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"

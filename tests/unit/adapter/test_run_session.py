@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.connections.session import SessionHandle
+from dbt_recluster.adapter.session import SessionHandle
 
 
 @pytest.mark.parametrize(

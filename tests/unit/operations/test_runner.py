@@ -14,8 +14,16 @@ from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
-from dbt_recluster.operations.runner import OPERATIONS, metrics_path, record_metrics, run_operation
+from dbt_recluster.operations.declaration import (
+    FORMAT,
+    METRICS,
+    TABLE,
+    Call,
+    Operation,
+    RunBudget,
+    run_operation,
+)
+from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target
 
 

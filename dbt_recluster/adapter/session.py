@@ -27,7 +27,7 @@ from dbt.adapters.spark.session import Cursor, SessionConnectionWrapper
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.sql import SparkSession
 
-from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.locks import table_lock, written_tables
@@ -58,15 +58,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     return session_of(parameters, start_outside)
 
 
-class _Cursor(Cursor):
-    def finish(self) -> None:
-        """Run a query whose rows nobody fetches, such as a check in a hook. Spark has run other statements already."""
-        if self._df is not None and not self._df.isLocal():
-            # As text, since no sink takes intervals, and Python does not hold every value.
-            self._df.selectExpr("cast(struct(*) as string)").write.format("noop").mode("overwrite").save()
-
-
-class SessionCursor(_Cursor):
+class SessionCursor(Cursor):
     """Runs statements in the session of this process, as jobs that can be cancelled."""
 
     def __init__(
@@ -90,9 +82,11 @@ class SessionCursor(_Cursor):
             return super().fetchall()
 
     def finish(self) -> None:
-        """Run a query whose rows nobody fetches."""
+        """Run a query whose rows nobody fetches, such as a check in a hook. Spark has run other statements already."""
         with self._running():
-            super().finish()
+            if self._df is not None and not self._df.isLocal():
+                # As text, since no sink takes intervals, and Python does not hold every value.
+                self._df.selectExpr("cast(struct(*) as string)").write.format("noop").mode("overwrite").save()
 
     @contextmanager
     def _running(self) -> Iterator[SparkSession]:
@@ -105,23 +99,20 @@ class SessionCursor(_Cursor):
                 raise DbtRuntimeError(readable_message(e)) from e
 
 
-class _ConnectCursor(_Cursor):
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        super().__init__()
-        self._session = session
-
-    def execute(self, sql: str, *parameters: Any) -> None:
-        self._df = self._session().sql(sql % parameters if parameters else sql)
+class _ConnectCursor(SessionCursor):
+    @contextmanager
+    def _running(self) -> Iterator[SparkSession]:
+        yield self._session()
 
 
 class _Handle(SessionConnectionWrapper):
-    def __init__(self, cursor: Callable[[], _Cursor]) -> None:
+    def __init__(self, cursor: Callable[[], SessionCursor]) -> None:
         connection: Any = SimpleNamespace(cursor=cursor)
         super().__init__(connection)
 
     def finish(self) -> None:
         """Run the last query, whose rows nobody fetches."""
-        cast(_Cursor, self._cursor).finish()
+        cast(SessionCursor, self._cursor).finish()
 
     @classmethod
     def _fix_binding(cls, value: Any) -> str:
@@ -161,7 +152,7 @@ class ConnectHandle(_Handle):
 
     def __init__(self, credentials: ReclusterCredentials) -> None:
         self._session = partial(_connect_session, frozenset(credentials.server_side_parameters.items()))
-        super().__init__(partial(_ConnectCursor, self._session))
+        super().__init__(partial(_ConnectCursor, self._session, "", serialise_commits=False))
 
     def cancel(self) -> None:
         """Interrupt what runs in the session; dbt cancels all connections on Ctrl-C."""

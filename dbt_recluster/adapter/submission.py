@@ -18,7 +18,7 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
+from dbt_recluster.adapter.connections import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError, SubmitError
@@ -28,7 +28,7 @@ from dbt_recluster.report.recluster_text import not_reclustered, recluster_line
 from dbt_recluster.text import count_noun
 
 # The file for spark-submit; `dbt-recluster job` prints the same path.
-JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
+JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
 
 class RunSubmission:

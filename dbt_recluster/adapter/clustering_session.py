@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.credentials import (
+from dbt_recluster.adapter.connections import (
     DEFAULT_CATALOG,
+    ReclusterConnectionManager,
     ReclusterCredentials,
     default_catalog,
 )
-from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.exceptions import (
     DifferentTableError,
@@ -76,7 +76,7 @@ class ClusteringSession:
         if reason := self.missing_reason:
             raise DbtRuntimeError(reason)
         require_pyspark()
-        from dbt_recluster.adapter.connections.session import spark_session
+        from dbt_recluster.adapter.session import spark_session
 
         return spark_session(self.credentials)
 
