@@ -46,7 +46,7 @@ _ENVELOPE = [
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes and functions that make them."""
-    from dbt_recluster.adapter.dbt_run import FIGURES
+    from dbt_recluster.adapter.operations import FIGURES
 
     header = ("figure", "what it is")
     parts = [_FIGURES, table(header, _FAILED), "\n## JSON of the command\n"]

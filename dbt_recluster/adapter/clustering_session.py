@@ -137,9 +137,7 @@ class RemoteSession(ClusteringSession):
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return starter.session_of(
-            {**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once
-        )
+        return starter.session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start)
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
@@ -201,29 +199,26 @@ class RemoteSession(ClusteringSession):
             break
         logger.info(f"{text}; {same}")
 
-    def _start_once(self) -> SparkSession:
+    def _start(self) -> SparkSession:
         if self._error is not None:
             raise self._error
+        began = time.monotonic()
         try:
-            return self._start()
+            refuse_spark_connect("run dbt without it")
+            settings = session_settings(self._settings, self._session_catalog, self._log)
+            if starter.is_running():
+                spark = starter.new_session(settings)
+            else:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+                spark = starter.start_spark(
+                    settings,
+                    report=lambda line: logger.info(f"recluster_session: {line}"),
+                    class_archive=self.credentials.class_archive,
+                )
+            check_environment(spark)
         except Exception as e:  # whatever pyspark and Java raise
             self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
             raise self._error from e
-
-    def _start(self) -> SparkSession:
-        began = time.monotonic()
-        refuse_spark_connect("run dbt without it")
-        settings = session_settings(self._settings, self._session_catalog, self._log)
-        if starter.is_running():
-            spark = starter.new_session(settings)
-        else:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = starter.start_spark(
-                settings,
-                report=lambda line: logger.info(f"recluster_session: {line}"),
-                class_archive=self.credentials.class_archive,
-            )
-        check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
 

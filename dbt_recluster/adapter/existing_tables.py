@@ -6,10 +6,10 @@ like an Iceberg table, whose files stay; and Spark creates a table of its own on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -192,11 +192,9 @@ _INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
 
 @dataclass(frozen=True)
 class Freshness:
-    """The freshness of sources by their tables' snapshots, for the adapter, whose methods it uses."""
+    """The freshness of sources by their tables' snapshots, for the ``adapter``, whose methods it uses."""
 
-    get_relation: Callable[..., BaseRelation | None]
-    execute_macro: Callable[..., Any]
-    create_response: Callable[[datetime | None, datetime | None], FreshnessResponse]
+    adapter: Any
 
     def of(
         self, sources: Iterable[BaseRelation], macro_resolver: Any = None
@@ -205,10 +203,8 @@ class Freshness:
         responses: list[AdapterResponse | None] = []
         loads: Loads = {}
         distinct = sorted(set(sources), key=lambda source: (source.database or "", source.render()))
-        for _, group in groupby(distinct, key=lambda source: source.database):
-            tables = list(group)
-            for start in range(0, len(tables), _TABLES_OF_A_STATEMENT):
-                batch = tables[start : start + _TABLES_OF_A_STATEMENT]
+        for _, tables in groupby(distinct, key=lambda source: source.database):
+            while batch := list(islice(tables, _TABLES_OF_A_STATEMENT)):
                 response, found = self._last_modified(batch, macro_resolver)
                 responses.append(response)
                 loads.update(found)
@@ -234,7 +230,9 @@ class Freshness:
         arguments = {"information_schema": tables[0].information_schema_only(), "relations": tables}
         name = "get_relation_last_modified"
         try:
-            result = self.execute_macro(name, kwargs=arguments, macro_resolver=resolver, needs_conn=True)
+            result = self.adapter.execute_macro(
+                name, kwargs=arguments, macro_resolver=resolver, needs_conn=True
+            )
         except DbtRuntimeError:
             iceberg = [table for table in tables if self._unknown_reason(table) is None]
             if len(iceberg) == len(tables):
@@ -247,12 +245,12 @@ class Freshness:
             if not row["load_expired"]:
                 times = [row["last_modified"], row["snapshotted_at"]]
                 loaded, asked = (t if t is None else epoch + timedelta(microseconds=int(t)) for t in times)
-                loads[tables[int(row["source"]) - 1]] = self.create_response(loaded, asked)
+                loads[tables[int(row["source"]) - 1]] = self.adapter._create_freshness_response(loaded, asked)
         return result.response, loads
 
     def _unknown_reason(self, source: BaseRelation) -> str | None:
         """Return why a source has no snapshots, or None for an Iceberg table."""
-        relation: Any = self.get_relation(source.database, str(source.schema), str(source.identifier))
+        relation: Any = self.adapter.get_relation(source.database, str(source.schema), str(source.identifier))
         if relation is None:
             return f"there is no table {source}"
         if relation.is_iceberg:

@@ -1,17 +1,21 @@
-"""Operations in dbt and those that a node's hooks call, the generic test ``well_clustered``, statistics in dbt docs."""
+"""Operations in dbt, those that a node's hooks call, and a table's figures as dbt shows them.
+
+The figures are those of the generic test ``well_clustered``, of dbt docs, and of the response of a build.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 from jinja2 import Environment, meta, nodes
 
@@ -19,7 +23,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.result import ProgressCallback
+from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
@@ -40,9 +44,15 @@ from dbt_recluster.operations.declaration import (
 )
 from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, operation_named, record_metrics
 from dbt_recluster.operations.table_changes import recluster
-from dbt_recluster.operations.tables import Node, Target, choose, labelled, project_queries
+from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries
 from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
+from dbt_recluster.report.recluster_text import (
+    RESUME_WITH_DBT,
+    ProgressLines,
+    not_reclustered,
+    standing,
+    summary,
+)
 from dbt_recluster.text import size
 
 
@@ -181,7 +191,7 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
 
 def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
-    has_table = (macros.get("model") or {}).get("resource_type") in ("model", "seed", "snapshot")
+    has_table = (macros.get("model") or {}).get("resource_type") in TABLES
     own = macros["this"].render() if has_table else None
     # An empty list or text is an error: it must not mean all tables.
     table = own if given.get(TABLE.name) is None else given[TABLE.name]
@@ -239,7 +249,7 @@ def _parsed(hook: Mapping[str, Any]) -> nodes.Template:
     return Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
 
 
-# --- a table's figures, for the generic test and for dbt docs ---
+# --- a table's figures, for the generic test, dbt docs and run_results.json ---
 
 
 def _limit(name: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Argument:
@@ -321,3 +331,51 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
         facts = {"label": label, "value": text, "description": description, "include": True}
         entries |= {f"stats:{name}:{fact}": known for fact, known in facts.items()}
     return entries
+
+
+# The fields of dbt's response after a recluster, in run_results.json, and the figures of its result.
+FIGURES = {
+    "blocks_rewritten": "blocks_in",
+    "blocks_written": "blocks_out",
+    "bytes_rewritten": "bytes_in",
+    "bytes_written": "bytes_out",
+    "rows_rewritten": "rows",
+    "block_count": "blocks_after",
+    "average_depth_before": "depth_before",
+    "average_depth": "depth_after",
+    "read_depth_before": "read_depth_before",
+    "read_depth": "read_depth_after",
+    "reducible_depth": "reducible_depth",
+    **{
+        f"recluster_{name}": name
+        for name in ("rounds", "conflicts", "seconds", "reason", "condition_met", "suspended", "loss")
+    },
+}
+_Response: type[Any] = make_dataclass(
+    "ReclusterResponse", [(name, Any, None) for name in FIGURES], bases=(AdapterResponse,)
+)
+
+
+def note_of(result: ReclusterResult | None) -> str:
+    """Return the note on a model's line about a recluster: its summary, or why there was none."""
+    if result is None:
+        return ""
+    if result.rounds:
+        return summary(result)
+    if result.suspended:
+        return not_reclustered(result)
+    if result.limited:
+        return "not reclustered, see the warning"
+    waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
+    return "; ".join(filter(None, [standing(result), waits]))
+
+
+def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> Any:
+    """Return dbt's response for a build, with notes on the model's line and the figures of a recluster."""
+    plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
+    if notes:
+        plain = replace(plain, _message=f"{plain._message} ({'; '.join(notes)})")
+    if result is None:
+        return plain
+    figures = result.as_dict()
+    return _Response(**{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}})

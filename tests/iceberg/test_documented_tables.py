@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tables import append, make_table, metadata_file
 
-from dbt_recluster.adapter.dbt_run import respond
+from dbt_recluster.adapter.operations import respond
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import remove_clustering

@@ -18,7 +18,7 @@ import pytest
 from dbt_command import Project
 from ports import HOST, free_port, wait_for_port
 
-from dbt_recluster.adapter.submission import JOB
+from dbt_recluster.adapter.dbt_run import JOB
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 SPARK, ICEBERG = "4.0.5", "1.10.2"

@@ -20,7 +20,7 @@ import thrift_server
 from dbt_command import EVENTS, Project
 from runtime import iceberg_jar
 
-from dbt_recluster.adapter.submission import JOB
+from dbt_recluster.adapter.dbt_run import JOB
 
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
 pytestmark = pytest.mark.xdist_group("the thrift server")

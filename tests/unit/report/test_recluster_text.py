@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dbt_recluster.adapter.dbt_run import note_of
+from dbt_recluster.adapter.operations import note_of
 from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
 from dbt_recluster.report.recluster_text import depths, plan_table, recluster_line, summary
 from dbt_recluster.text import size
