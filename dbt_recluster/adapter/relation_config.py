@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from dbt.adapters.base.column import Column
 
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
@@ -31,7 +31,7 @@ from dbt_recluster.iceberg.table_properties import (
     curve_property,
 )
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale, quote, quote_path
+from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.operations.tables import ModelOptions
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
@@ -354,5 +354,6 @@ def _stored(spark_type: str) -> str:
 def _is_widened(old: str, new: str) -> bool:
     """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
-        return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
+        (before, scale_before), (after, scale) = decimal_digits(old), decimal_digits(new)
+        return scale_before == scale and before < after
     return (old, new) in (("int", "bigint"), ("float", "double"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, short_message
 from dbt_recluster.iceberg.session.jvm import java_class
 from dbt_recluster.iceberg.session.spark_module import ICEBERG_RELEASES
 from dbt_recluster.key.columns import quote
@@ -140,7 +140,9 @@ def _catalog(spark: SparkSession, given: str | None) -> str | None:
     try:
         spark.sql(f"show namespaces in {quote(name)}").collect()
     except Exception as e:
-        return f"the catalog {name} does not answer: {short_message(e)}"
+        # A Hadoop catalog's directory is created with its first table.
+        if not is_caused_by(e, "org.apache.iceberg.exceptions.NoSuchNamespaceException"):
+            return f"the catalog {name} does not answer: {short_message(e)}"
     return _metastore_locks(spark, name)
 
 
