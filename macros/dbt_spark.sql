@@ -3,11 +3,11 @@
 
   - adapter/impl.py: relations and `dbt docs` know one catalog (dbt-adapters#495); a schema is listed by a statement for each
     table (dbt-adapters#862); Iceberg tables of a Hive metastore are not recognised (dbt-spark#870).
-  - connections/session.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
+  - adapter/session.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
     NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
-  - connections/credentials.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten.
-  - connections/manager.py: short statements wait for `poll_interval`; a cancel opens connections that are not open yet; a query
-    whose rows nobody fetches, as in a hook, is never run by a session.
+  - adapter/connections.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten; short statements wait for
+    `poll_interval`; a cancel opens connections that are not open yet; a query whose rows nobody fetches, as in a hook, is never
+    run by a session.
 
   alter_relation_add_remove_columns, which drops no columns of Iceberg tables (dbt-adapters#467), also sets the cluster key.
 -#}

@@ -46,7 +46,7 @@ _ENVELOPE = [
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes and functions that make them."""
-    from dbt_recluster.adapter.dbt_run import FIGURES
+    from dbt_recluster.adapter.operations import FIGURES
 
     header = ("figure", "what it is")
     parts = [_FIGURES, table(header, _FAILED), "\n## JSON of the command\n"]
@@ -74,8 +74,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
-    from dbt_recluster.operations.inspection import information_of
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS, information_of
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     parts = {

@@ -56,7 +56,7 @@ def configs() -> str:
     from dbt_recluster.adapter import dbt_run
     from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
     from dbt_recluster.key.cluster_key import ALLOWED
-    from dbt_recluster.operations.model_options import CONFIGS, META
+    from dbt_recluster.operations.tables import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
     not_recorded = [
@@ -107,9 +107,9 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
-    from dbt_recluster.adapter.table_figures import TEST, TEST_ARGUMENTS
+    from dbt_recluster.adapter.operations import TEST, TEST_ARGUMENTS
     from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     parts = [
         _NOTE,
@@ -141,7 +141,7 @@ def operations() -> str:
 
 def macros() -> str:
     """Return the macros of the operations, which hand their arguments to the adapter."""
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     lines = [
         f"{{% macro {name}(table=none) %}}"
@@ -154,7 +154,7 @@ def macros() -> str:
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
     from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.runner import OPERATIONS
+    from dbt_recluster.operations.inspection import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():
@@ -171,7 +171,7 @@ def macros_documentation() -> str:
 
 def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
-    from dbt_recluster.adapter.table_figures import LIMITS, TEST, TEST_ARGUMENTS
+    from dbt_recluster.adapter.operations import LIMITS, TEST, TEST_ARGUMENTS
 
     types = {
         **dict.fromkeys([limit.name for limit in LIMITS], "optional[float]"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dbt.adapters.base.plugin import AdapterPlugin
 
-from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
+from dbt_recluster.adapter.connections import ReclusterCredentials
 from dbt_recluster.adapter.impl import ReclusterAdapter
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -23,15 +23,14 @@ from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
+from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
+from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
+from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
-from dbt_recluster.adapter.relations.catalogs import Catalogs, Integrations, names_like
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.adapter.relations.freshness import Freshness
+from dbt_recluster.adapter.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
-from dbt_recluster.operations.model_options import CONFIGS, file_format
+from dbt_recluster.operations.tables import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -99,15 +98,13 @@ class ReclusterAdapter(SparkAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = ClusteringSession(self.connections)
-        if self.session.credentials.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import RemoteSession
-
-            self.session = RemoteSession(self.connections)
+        credentials: Any = self.connections.profile.credentials
+        is_remote = credentials.recluster_session is not None
+        self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
-        freshness = Freshness(self.get_relation, self.execute_macro, self._create_freshness_response)
+        freshness = Freshness(self)
         self.calculate_freshness_from_metadata = freshness.of_one  # type: ignore[method-assign]
         self.calculate_freshness_from_metadata_batch = freshness.of  # type: ignore[method-assign]
         self._begun: DbtRun | None = None
@@ -205,7 +202,7 @@ class ReclusterAdapter(SparkAdapter):
         """Add a table's catalog and clustering statistics to its columns."""
         statistics: dict[str, Any] = {}
         if not self.session.missing_reason and self.tables.may_be_clustered(relation):
-            from dbt_recluster.adapter.table_figures import clustering_statistics
+            from dbt_recluster.adapter.operations import clustering_statistics
 
             try:
                 statistics = clustering_statistics(self.session.open(relation.render()))
@@ -330,7 +327,7 @@ class ReclusterAdapter(SparkAdapter):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
-            from dbt_recluster.operations.runner import OPERATIONS
+            from dbt_recluster.operations.inspection import OPERATIONS
 
             meant = did_you_mean(macro_name, OPERATIONS)
             if not meant or "could not find a macro" not in str(e.msg):
@@ -357,6 +354,6 @@ class ReclusterAdapter(SparkAdapter):
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.table_figures import broken_limits
+        from dbt_recluster.adapter.operations import broken_limits
 
         return broken_limits(model, arguments, self.session.open)

@@ -13,28 +13,26 @@ from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
+from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import check_hooks, reclusters
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.adapter.relations.relation_config import (
+from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     LoadedInto,
+    SchemaChanges,
     TableClustering,
+    check_column_removal,
     clustering_change,
     creation_properties,
     lost_metrics,
+    partition_columns,
     restored_order,
     sorted_along_curve,
-)
-from dbt_recluster.adapter.relations.schema_changes import (
-    SchemaChanges,
-    check_column_removal,
-    partition_columns,
 )
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations.model_options import ModelOptions, unknown_names
+from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
 _TOKENS = re.compile(

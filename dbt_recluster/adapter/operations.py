@@ -1,37 +1,59 @@
-"""Operations in dbt: their tables, their answers in dbt's log, and those that a node's hooks call."""
+"""Operations in dbt, those that a node's hooks call, and a table's figures as dbt shows them.
+
+The figures are those of the generic test ``well_clustered``, of dbt docs, and of the response of a build.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
-from dbt_recluster.adapter.relations.existing_tables import Tables
-from dbt_recluster.clustering.result import ProgressCallback
+from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.clustering.history import table_history
+from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.names import NameResolution, name_parts
-from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
-from dbt_recluster.operations.reclustering import recluster
-from dbt_recluster.operations.runner import (
-    OPERATIONS,
+from dbt_recluster.operations.declaration import (
+    FORMAT,
+    MEASURED_KEY,
+    TABLE,
+    WHERE,
+    Answer,
+    Argument,
+    Ending,
+    Operation,
+    RunBudget,
     failure_line,
-    metrics_path,
-    operation_named,
-    record_metrics,
+    read_arguments,
     run_operation,
 )
-from dbt_recluster.operations.tables import Node, Target, choose, labelled, project_queries
-from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
+from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, operation_named, record_metrics
+from dbt_recluster.operations.table_changes import recluster
+from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries
+from dbt_recluster.report.operation_text import opened_on_curve
+from dbt_recluster.report.recluster_text import (
+    RESUME_WITH_DBT,
+    ProgressLines,
+    not_reclustered,
+    standing,
+    summary,
+)
+from dbt_recluster.text import size
 
 
 @dataclass
@@ -169,7 +191,7 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
 
 def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
-    has_table = (macros.get("model") or {}).get("resource_type") in ("model", "seed", "snapshot")
+    has_table = (macros.get("model") or {}).get("resource_type") in TABLES
     own = macros["this"].render() if has_table else None
     # An empty list or text is an error: it must not mean all tables.
     table = own if given.get(TABLE.name) is None else given[TABLE.name]
@@ -225,3 +247,135 @@ def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
 
 def _parsed(hook: Mapping[str, Any]) -> nodes.Template:
     return Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
+
+
+# --- a table's figures, for the generic test, dbt docs and run_results.json ---
+
+
+def _limit(name: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Argument:
+    def read(value: Any) -> float | None:
+        limit = parse_number(value)
+        return limit if limit is not None and least <= limit <= greatest else None
+
+    among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+    return Argument(name, parser(f"a number {among}", read), meaning)
+
+
+TEST = (
+    "A generic test, for models, seeds, snapshots and sources: fails when an Iceberg table is clustered worse than the "
+    "limits given, of which there must be one. Reads the table's metadata, not its rows."
+)
+# The figure that each limits.
+LIMITS = {
+    _limit("max_average_depth", "The greatest average depth that passes, at least 1."): "average_depth",
+    _limit("max_p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."): "p95_depth",
+    _limit(
+        "max_fragmentation",
+        "How many blocks there may be for each full one that their rows and bytes would make, in the worst partition; "
+        "at least 1.",
+    ): "max_fragmentation",
+    _limit("min_ratio", "The least clustering ratio that passes, 0 to 100.", 0.0, 100.0): "clustering_ratio",
+}
+TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
+
+
+def broken_limits(
+    model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
+) -> list[dict[str, Any]]:
+    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``measured`` and ``text``."""
+    arguments = read_arguments("well_clustered", TEST_ARGUMENTS, given)
+    if not isinstance(model, BaseRelation):
+        raise OptionError(
+            "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
+        )
+    limits = [limit for limit in LIMITS if arguments[limit.name] is not None]
+    if not limits:
+        raise OptionError(f"well_clustered needs a limit: {', '.join(limit.name for limit in LIMITS)}")
+    table, key = open_table(model.render()), arguments["cluster_by"]
+    information = table_information(table if key is None else table.under(key), arguments["predicate"])
+    prefix, broken = f"{table.name} by {information['cluster_key']}", []
+    for limit in limits:
+        name, allowed, value = limit.name, arguments[limit.name], float(information[LIMITS[limit]])
+        if value < allowed if name.startswith("min") else value > allowed:
+            text = f"{prefix}: {name} is {allowed:g}, and it has {value:g}"
+            broken.append({"limit": name, "allowed": allowed, "measured": value, "text": text})
+    return broken
+
+
+def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
+    """Return a table's clustering statistics for dbt's catalog, four entries for each."""
+    information = table_information(clustered)
+    rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
+    last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
+    curve, ratio = information.get("curve"), information["clustering_ratio"]
+    over = "lie over one place of the curve" if curve else "a query for one key opens"
+    fragmentation = "How many blocks there are for each full one that the rows and bytes would make."
+    key, total = information["cluster_key"], size(information["total_bytes"])
+    statistics: list[tuple[str, str, Any, str]] = [
+        ("cluster_key", "Cluster key", key, "Columns and expressions that the blocks are clustered by."),
+        ("block_count", "Blocks", information["total_block_count"], "Data files of the table."),
+        ("block_bytes", "Size of all blocks", total, "Older snapshots are not included."),
+        ("average_depth", "Average depth", information["average_depth"], f"How many blocks {over}."),
+        *(
+            (f"opened_{number}", f"Blocks that {name} opens", now, f"{then:g} if all were sorted at once.")
+            for number, (name, now, then) in enumerate(opened_on_curve(curve) if curve else ())
+        ),
+        ("clustering_ratio", "Clustering ratio", ratio, "100 when no two blocks overlap."),
+        ("fragmentation", "Blocks for each full one", information["fragmentation"], fragmentation),
+        ("last_recluster", "Last recluster", last, "The last round that the table's snapshots record."),
+    ]
+    entries: dict[str, Any] = {}
+    for name, label, value, description in statistics:
+        # A string, since dbt's catalog has one type for the values of all tables of a schema.
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        facts = {"label": label, "value": text, "description": description, "include": True}
+        entries |= {f"stats:{name}:{fact}": known for fact, known in facts.items()}
+    return entries
+
+
+# The fields of dbt's response after a recluster, in run_results.json, and the figures of its result.
+FIGURES = {
+    "blocks_rewritten": "blocks_in",
+    "blocks_written": "blocks_out",
+    "bytes_rewritten": "bytes_in",
+    "bytes_written": "bytes_out",
+    "rows_rewritten": "rows",
+    "block_count": "blocks_after",
+    "average_depth_before": "depth_before",
+    "average_depth": "depth_after",
+    "read_depth_before": "read_depth_before",
+    "read_depth": "read_depth_after",
+    "reducible_depth": "reducible_depth",
+    **{
+        f"recluster_{name}": name
+        for name in ("rounds", "conflicts", "seconds", "reason", "condition_met", "suspended", "loss")
+    },
+}
+_Response: type[Any] = make_dataclass(
+    "ReclusterResponse", [(name, Any, None) for name in FIGURES], bases=(AdapterResponse,)
+)
+
+
+def note_of(result: ReclusterResult | None) -> str:
+    """Return the note on a model's line about a recluster: its summary, or why there was none."""
+    if result is None:
+        return ""
+    if result.rounds:
+        return summary(result)
+    if result.suspended:
+        return not_reclustered(result)
+    if result.limited:
+        return "not reclustered, see the warning"
+    waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
+    return "; ".join(filter(None, [standing(result), waits]))
+
+
+def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> Any:
+    """Return dbt's response for a build, with notes on the model's line and the figures of a recluster."""
+    plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
+    if notes:
+        plain = replace(plain, _message=f"{plain._message} ({'; '.join(notes)})")
+    if result is None:
+        return plain
+    figures = result.as_dict()
+    return _Response(**{**vars(plain), **{name: figures[figure] for name, figure in FIGURES.items()}})

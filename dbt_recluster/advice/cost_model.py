@@ -1,42 +1,102 @@
-"""The simulated cost of clustering a table and of keeping it clustered, the benefit, and the threshold by both."""
+"""The simulated cost of clustering a table and of keeping it clustered, its benefit, and the prices of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dbt_recluster.advice.prices import PriceList
-from dbt_recluster.advice.replay import DAYS, Week
+from dbt_recluster.advice.replay import Week, auto_depth, daily_bytes, with_depth
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.information import read_costs_of
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import MAX_ROUNDS, Figures, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
+from dbt_recluster.clustering.values import AUTO, parse_number
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.iceberg_table import Changes
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
-from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
     Blocks,
     Policy,
-    best_threshold,
     clustering_information,
-    costs_by_threshold,
-    relative_rewriting,
 )
 from dbt_recluster.planner.planning import simulate_rounds
+from dbt_recluster.text import did_you_mean
+
+_EXAMPLE = "{currency: EUR, compute_hour: 3.20, terabyte_scanned: 5}"
+_GREATEST = 1e9  # the sum of many amounts must stay finite
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """The prices of a project. An amount is None if its price, seconds or bytes are unknown."""
+
+    currency: str
+    compute_hour: float | None = None  # of the session that reclusters, all its machines together
+    terabyte_scanned: float | None = None  # of 2^40 bytes that a query opens
+
+    def of_seconds(self, *seconds: float | None) -> float | None:
+        """Return the price of some durations together."""
+        return _product(self.compute_hour, seconds, 3600)
+
+    def of_bytes(self, count: float | None) -> float | None:
+        """Return the price of opening some bytes."""
+        return _product(self.terabyte_scanned, [count], 2**40)
+
+    def text(self, amount: float | None) -> str:
+        """Return ``EUR 1.25``, ``EUR < 0.01`` or ``not known``."""
+        amount_text = "< 0.01" if amount and amount < 0.01 else f"{amount or 0:,.2f}"
+        return "not known" if amount is None else f"{self.currency} {amount_text}"
+
+    @property
+    def assumption(self) -> str:
+        """The meaning of amounts, in one line."""
+        hour = "an hour, for the seconds in which rounds read, sort and write"
+        terabyte = "for 2^40 bytes that known reads do not open because of reclustering"
+        units = (("spent", self.compute_hour, hour), ("saved", self.terabyte_scanned, terabyte))
+        return "; ".join(
+            f"{word}: {'no price' if price is None else f'{self.currency} {price:,.10g} {unit}'}"
+            for word, price, unit in units
+        )
+
+
+def _product(price: float | None, amounts: Sequence[float | None], unit: int) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return None if price is None or len(known) < len(amounts) else round(price * sum(known) / unit, 6)
+
+
+def parse_prices(name: str, value: Any) -> PriceList:
+    """Return the prices of a mapping, or of ``currency=EUR,compute_hour=3.20`` from a command line."""
+    if isinstance(value, PriceList):
+        return value
+    given, example = value, _EXAMPLE
+    if isinstance(value, str):
+        example = "currency=EUR,compute_hour=3.20,terabyte_scanned=5"
+        pairs = (part.partition("=") for part in value.split(","))
+        value = {key.strip(): amount.strip() for key, _, amount in pairs}
+    if not isinstance(value, Mapping) or len(value) < 2 or "currency" not in value:
+        raise OptionError(f"{name} must be a currency and prices, such as {example}, not {given!r:.80}")
+    names = [field.name for field in fields(PriceList)]
+    if unknown := [str(key) for key in value if key not in names]:
+        raise OptionError(f"{name} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")
+    currency = value["currency"]
+    if not isinstance(currency, str) or not currency.strip().isalpha() or len(currency.strip()) > 8:
+        raise OptionError(f"{name} must have a currency such as EUR, not {currency!r:.80}")
+    prices = {key: parse_number(value[key]) for key in names[1:] if key in value}
+    for key, price in prices.items():
+        if price is None or not 0 <= price <= _GREATEST:
+            raise OptionError(f"{name} must have a {key} from 0 to {_GREATEST:,.0f}, not {value[key]!r:.80}")
+    return PriceList(currency.strip(), **prices)
 
 
 @dataclass(frozen=True)
@@ -265,70 +325,6 @@ def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, f
     return (round(amount[0] / max(speeds), 1), round(amount[1] / min(speeds), 1)) if speeds else None
 
 
-class DailyBytes(NamedTuple):
-    """Bytes of blocks each day."""
-
-    opened: float  # by reads
-    wasted: float  # those of them without a row
-    per_depth: float  # wasted for each unit of depth above 1; under a curve, opened in a sorted table
-
-
-def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
-    """Return the bytes of these blocks that the table's reads open and waste each day."""
-    costs, recorded = read_costs_of(table, metadata), table.reads.recorded
-    if costs is None or not len(metadata):
-        return DailyBytes(0.0, 0.0, 0.0)
-    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
-    return DailyBytes(*(float(daily @ column) for column in of_reads))
-
-
-@dataclass(frozen=True)
-class AutoDepth:
-    """The threshold of ``recluster_depth: auto``, where rewriting and reading cost least together."""
-
-    depth: float
-    since: datetime  # when it became the threshold
-    at: datetime  # when it was last chosen
-    rewriting: float = 1.0  # bytes rewritten, relative to the planner's benchmark
-
-    def as_properties(self) -> dict[str, str]:
-        """Return the property that records it."""
-        since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
-        value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
-        return {AUTO_DEPTH: AUTO_DEPTH.dump(value)}
-
-
-def auto_depth(table: ClusteredTable) -> AutoDepth:
-    """Return the threshold that a table records, or a new one if that is a day old.
-
-    Without reads of the key it is the default; without new blocks in the past week it stays.
-    """
-    recorded = recorded_depth(table)
-    if recorded is not None and datetime.now(timezone.utc) - recorded.at < timedelta(days=1):
-        return recorded
-    week = Week(table, Policy())
-    rewriting = 1.0 if recorded is None else recorded.rewriting
-    written, curve = week.written_bytes_per_day, table.key.curve
-    # Measured over a week under one threshold: the first days catch up.
-    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
-        rewriting = relative_rewriting(written, week.rewritten_bytes_per_day, recorded.depth, curve)
-    wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
-    depth = Policy().depth
-    if wasted_per_depth and week.changes:
-        costs = costs_by_threshold(written, rewriting, wasted_per_depth, curve)
-        depth = best_threshold(costs, None if recorded is None else recorded.depth)
-    elif wasted_per_depth and recorded is not None:
-        depth = recorded.depth
-    is_kept = recorded is not None and recorded.depth == depth
-    return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
-
-
-def with_depth(table: ClusteredTable, options: ReclusterOptions) -> ReclusterOptions:
-    """Return options with a number in place of ``auto``."""
-    return replace(options, depth=auto_depth(table).depth) if options.depth == AUTO else options
-
-
 def recluster_table(
     table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
 ) -> ReclusterResult:
@@ -346,15 +342,3 @@ def recluster_table(
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, options.policy).loss()
     return result
-
-
-def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
-    """Return the threshold that a table records, or None."""
-
-    def read(value: Mapping[str, Any]) -> AutoDepth | None:
-        depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
-        if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
-            return None
-        return AutoDepth(depth, parse_iso_time(value["since"]), parse_iso_time(value["at"]), rewriting)
-
-    return AUTO_DEPTH.load(table.iceberg.properties.get(AUTO_DEPTH), read)

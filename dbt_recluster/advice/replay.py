@@ -1,20 +1,23 @@
-"""The commits of other writers in the past week, replayed by their blocks' bounds with a recluster after each."""
+"""The past week of a table: other writers' commits replayed by blocks' bounds, and the threshold by loads and reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.information import read_costs_of
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_moment
+from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_moment, parse_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     IntArray,
@@ -22,7 +25,14 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
     removed_paths,
 )
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
-from dbt_recluster.planner import Blocks, Policy
+from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
+from dbt_recluster.planner import (
+    Blocks,
+    Policy,
+    best_threshold,
+    costs_by_threshold,
+    relative_rewriting,
+)
 from dbt_recluster.planner.planning import simulate_rounds
 
 DAYS = 7
@@ -164,3 +174,79 @@ class Week:
         deleted = None if blocks.deleted is None else np.minimum(blocks.deleted, rows)
         stay = np.flatnonzero(rows > 0)
         return replace(blocks, rows=rows, bytes=bytes_, deleted=deleted).take(stay), origin[stay]
+
+
+class DailyBytes(NamedTuple):
+    """Bytes of blocks each day."""
+
+    opened: float  # by reads
+    wasted: float  # those of them without a row
+    per_depth: float  # wasted for each unit of depth above 1; under a curve, opened in a sorted table
+
+
+def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
+    """Return the bytes of these blocks that the table's reads open and waste each day."""
+    costs, recorded = read_costs_of(table, metadata), table.reads.recorded
+    if costs is None or not len(metadata):
+        return DailyBytes(0.0, 0.0, 0.0)
+    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
+    of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
+    return DailyBytes(*(float(daily @ column) for column in of_reads))
+
+
+@dataclass(frozen=True)
+class AutoDepth:
+    """The threshold of ``recluster_depth: auto``, where rewriting and reading cost least together."""
+
+    depth: float
+    since: datetime  # when it became the threshold
+    at: datetime  # when it was last chosen
+    rewriting: float = 1.0  # bytes rewritten, relative to the planner's benchmark
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the property that records it."""
+        since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
+        value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
+        return {AUTO_DEPTH: AUTO_DEPTH.dump(value)}
+
+
+def auto_depth(table: ClusteredTable) -> AutoDepth:
+    """Return the threshold that a table records, or a new one if that is a day old.
+
+    Without reads of the key it is the default; without new blocks in the past week it stays.
+    """
+    recorded = recorded_depth(table)
+    if recorded is not None and datetime.now(timezone.utc) - recorded.at < timedelta(days=1):
+        return recorded
+    week = Week(table, Policy())
+    rewriting = 1.0 if recorded is None else recorded.rewriting
+    written, curve = week.written_bytes_per_day, table.key.curve
+    # Measured over a week under one threshold: the first days catch up.
+    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
+        rewriting = relative_rewriting(written, week.rewritten_bytes_per_day, recorded.depth, curve)
+    wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
+    depth = Policy().depth
+    if wasted_per_depth and week.changes:
+        costs = costs_by_threshold(written, rewriting, wasted_per_depth, curve)
+        depth = best_threshold(costs, None if recorded is None else recorded.depth)
+    elif wasted_per_depth and recorded is not None:
+        depth = recorded.depth
+    is_kept = recorded is not None and recorded.depth == depth
+    return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
+
+
+def with_depth(table: ClusteredTable, options: ReclusterOptions) -> ReclusterOptions:
+    """Return options with a number in place of ``auto``."""
+    return replace(options, depth=auto_depth(table).depth) if options.depth == AUTO else options
+
+
+def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
+    """Return the threshold that a table records, or None."""
+
+    def read(value: Mapping[str, Any]) -> AutoDepth | None:
+        depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
+        if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
+            return None
+        return AutoDepth(depth, parse_iso_time(value["since"]), parse_iso_time(value["at"]), rewriting)
+
+    return AUTO_DEPTH.load(table.iceberg.properties.get(AUTO_DEPTH), read)

@@ -10,7 +10,8 @@ from itertools import chain, combinations, islice, permutations
 
 import numpy as np
 
-from dbt_recluster.advice.cost_model import CostEstimate, CostModel, recorded_depth
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel
+from dbt_recluster.advice.replay import recorded_depth
 from dbt_recluster.advice.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures

@@ -36,10 +36,25 @@ from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.names import NameResolution
-from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation, RunBudget
-from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
-from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
-from dbt_recluster.operations.tables import EVERY_TABLE, Node, Target, choose, has_table
+from dbt_recluster.operations.declaration import (
+    Answer,
+    Call,
+    Ending,
+    Operation,
+    RunBudget,
+    failure_line,
+    run_operation,
+)
+from dbt_recluster.operations.inspection import metrics_path, record_metrics
+from dbt_recluster.operations.tables import (
+    EVERY_TABLE,
+    MODEL_OPTIONS,
+    Node,
+    Target,
+    choose,
+    has_table,
+    recorded_key,
+)
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 

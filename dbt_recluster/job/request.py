@@ -19,7 +19,7 @@ from dbt_recluster.iceberg.session.redaction import hide, redact, secrets_in_com
 from dbt_recluster.iceberg.session.starter import GATEWAY
 from dbt_recluster.names import name_parts
 from dbt_recluster.operations.declaration import TABLE, Argument, Operation
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.inspection import OPERATIONS
 
 PROGRAM = "dbt-recluster"
 

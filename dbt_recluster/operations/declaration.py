@@ -1,4 +1,4 @@
-"""Declarations: what an operation and its arguments are, and a call of an operation on one table.
+"""Declarations: what an operation and its arguments are, a call of an operation on one table, and its run on many.
 
 The operations themselves are declared in their own modules, each in a :class:`OperationTable`.
 """
@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from dbt_recluster.advice.prices import parse_prices
+from dbt_recluster.advice.cost_model import parse_prices
+from dbt_recluster.advice.overview import parse_metrics_file
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.operations.model_options import recorded_key
-from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
-from dbt_recluster.report.prometheus import parse_metrics_file
+from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
 from dbt_recluster.text import did_you_mean
 
 
@@ -180,6 +180,7 @@ class Operation:
     needs_choice: bool = False  # whether the user must name or select tables
     # Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
     is_rewrite: bool = False
+    order: Callable[[list[Call]], list[Call]] = list  # sorts the calls; as the tables were chosen, by default
     # Combines the answers of all tables, even of none, into one that is printed in their place.
     finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
 
@@ -222,6 +223,57 @@ class OperationTable(dict[str, Operation]):
             return self[name]
 
         return declared
+
+
+def run_operation(
+    operation: Operation, targets: Iterable[Target], arguments: Mapping[str, Any], context: Context
+) -> Iterator[tuple[Answer, int, int]]:
+    """Run an operation on tables; yield each answer, its number from 1, and the number of tables.
+
+    A table that fails does not stop the others. One that the user did not name is passed over if it is not built.
+    """
+    catalog = CatalogFiles()
+    calls = [Call(target, arguments, context, catalog) for target in targets]
+    for number, call in enumerate(operation.order(calls), start=1):
+        stop_if_interrupted()
+        if (answer := _answer(operation, call)) is not None:
+            yield answer, number, len(calls)
+
+
+def _answer(operation: Operation, call: Call) -> Answer | None:
+    """Run an operation on one table; None if the table is passed over in silence."""
+    relation, context = call.target.relation, call.context
+    try:
+        if not call.target.required and not context.exists(call.target):
+            return _not_done(call, context.absent) if operation.is_rewrite and context.absent else None
+        if call.target.error is not None:
+            raise OptionError(call.target.error)
+        result = operation.run(call)
+    except BudgetSpentError as e:
+        return _not_done(call, f"not reclustered, {e}")
+    except Exception as e:  # whatever fails, the other tables have their turn
+        stop_if_interrupted(e)
+        error = context.explain(e)
+        return _not_done(call, f"failed: {error}", error, getattr(e, "orphans", ()))
+    if operation.finish is not None:
+        return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
+    values = result if isinstance(result, Mapping) else result.as_dict()
+    text, detail = operation.text(result, call), operation.detail(result)
+    return Answer(relation, values, text, detail, result, call.warnings, call=call)
+
+
+def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[str] = ()) -> Answer:
+    relation, reason = call.target.relation, f"{call.target.relation}: {why}"
+    values = {"table": relation, "error": error, "reason": reason, "orphans": list(orphans)}
+    if error is None:
+        return Answer(relation, values, reason, call=call)
+    return Answer(relation, values, warnings=call.warnings, error=error, call=call)
+
+
+def failure_line(answer: Answer) -> str:
+    """Return why an operation failed for a table, with the table's name."""
+    error = answer.error or ""
+    return error if answer.table in error else f"{answer.table}: {error}"
 
 
 def _tables(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dbt_recluster.advice.overview import (
     table_overview,
     totals,
     totals_by,
+    write_metrics,
 )
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
@@ -24,6 +25,7 @@ from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.operations import table_changes
 from dbt_recluster.operations.declaration import (
     BRANCH,
     MEASURED_KEY,
@@ -36,13 +38,15 @@ from dbt_recluster.operations.declaration import (
     Argument,
     Call,
     Ending,
+    Operation,
     OperationTable,
     key_argument,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.prometheus import write_metrics
+from dbt_recluster.text import did_you_mean
 
-OPERATIONS = OperationTable()
+# Every operation by name: those that change tables, and those that are declared here.
+OPERATIONS = OperationTable(table_changes.OPERATIONS)
 _REPORT = "target/clustering_report.html"
 
 
@@ -124,11 +128,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows = [replace(a.result, labels=a.labels) if a.result else _failing(a) for a in answers]
     rows.sort(key=lambda row: row.rank)
     failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in (arguments["fail_on"] or ())]
-    if arguments[METRICS.name] is not None:
-        try:
-            write_metrics(rows, arguments[METRICS.name])
-        except OptionError as e:  # the overview is shown all the same
-            failed.append(str(e))
+    failed += _write(rows, arguments[METRICS.name])  # the overview is shown all the same
     prices, label, sums = arguments[PRICES.name], arguments["by"], totals(rows)
     if label is not None:
         sums["by"] = totals_by(rows, label)
@@ -296,3 +296,45 @@ def forget_reads(call: Call) -> dict[str, Any]:
         forgotten: Ranges that it recorded.
     """
     return {"table": call.target.relation, "forgotten": call.opened.reads.forget()}
+
+
+# --- by name, and their metrics ---
+
+
+def operation_named(name: str) -> Operation:
+    """Return an operation, or raise OptionError."""
+    if name in OPERATIONS:
+        return OPERATIONS[name]
+    raise OptionError(f"there is no operation {name}; {did_you_mean(name, OPERATIONS, 'there are')}")
+
+
+def metrics_path(operation: Operation, arguments: Mapping[str, Any]) -> Path | None:
+    """Return the file for the metrics of the tables that an operation changes, or None."""
+    is_change = operation.finish is None and not arguments.get("dry_run")
+    return arguments.get(METRICS.name) if is_change else None
+
+
+def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
+    """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
+    return [] if path is None or not answers else _write(list(map(_line, answers)), path)
+
+
+def _write(rows: Sequence[Overview], path: Path | None) -> list[str]:
+    try:
+        if path is not None:
+            write_metrics(rows, path)
+    except OptionError as e:
+        return [str(e)]
+    return []
+
+
+def _line(answer: Answer) -> Overview:
+    assert answer.call is not None
+    error = answer.error
+    try:
+        if error is None:
+            line: Overview = clustering_overview.run(answer.call)
+            return line
+    except Exception as e:  # whatever fails, the metrics of the other tables are written
+        error = answer.call.context.explain(e)
+    return Overview(answer.table, "failing", error)

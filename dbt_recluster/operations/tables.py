@@ -1,15 +1,191 @@
-"""The tables that an operation works on, and the project's queries of them, from dbt's graph or a manifest."""
+"""The nodes of a project: the options of a model, its table, and the project's queries of it.
+
+They come from dbt's graph or a manifest. Options are checked before any data is written: dbt checks no values of an
+adapter's configs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.clustering.options import (
+    RECLUSTER_OPTIONS,
+    Option,
+    ReclusterOptions,
+    declared,
+    option,
+    property_text,
+)
+from dbt_recluster.clustering.values import parse_boolean
+from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY, OPTION_PREFIX
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import NameResolution, Parts, join_parts, name_parts
-from dbt_recluster.operations.model_options import DEFAULT_FILE_FORMAT, ModelOptions, file_format
 from dbt_recluster.text import did_you_mean
+
+DEFAULT_FILE_FORMAT = "iceberg"
+
+META = "recluster"  # in a node's `meta`: every option by its own name
+_PREFIX = "recluster_"
+
+
+def file_format(config: Mapping[str, Any]) -> str:
+    """Return the format of a node's table, by its config."""
+    return str(config.get("file_format") or DEFAULT_FILE_FORMAT).lower()
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of a model."""
+
+    cluster_by: ClusterKey | None = option(
+        lambda _, value: None if value == [] else parse_cluster_key(value),
+        "The cluster key: a column, an expression, or a list of them.",
+        otherwise="none",
+        example="[event_date, user_id]",
+        config="cluster_by",
+        is_recorded=False,
+    )
+    automatic_clustering: bool = option(
+        parse_boolean,
+        "Recluster after each build.",
+        default=True,
+        example="false",
+        config="automatic_clustering",
+    )
+    sort_on_load: bool = option(
+        parse_boolean,
+        "Sort each load by the key as it is written.",
+        default=True,
+        example="false",
+        config="sort_on_load",
+        is_recorded=False,
+    )
+    maintain: bool = option(
+        parse_boolean,
+        "After each build, do the maintenance that is due.",
+        default=False,
+        example="true",
+        is_recorded=False,
+    )
+    recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
+    records_reads: bool = False  # whether to record the project's reads after a build
+    columns: Columns | None = None  # of the model, once they are known
+    unknown: tuple[str, ...] = ()  # warnings about names that no option has
+    sorted_by: str | None = None  # of the model, which dbt-trino makes the table's sort order
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
+        """Read a node's config, in which ``meta: {recluster: ...}`` overrides keys of the same meaning.
+
+        ``meta.recluster`` is for dbt-recluster alone, so a model can be an exception to a folder's ``+cluster_by``.
+        """
+        whole = config.get("meta")
+        own = whole.get(META) if isinstance(whole, Mapping) else None
+        meta = {} if own is None else own
+        if not isinstance(meta, Mapping):
+            raise OptionError(
+                f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {meta!r:.40}"
+            )
+        values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
+        in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
+        values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
+        _, reads = values["reads"]
+        of_project = isinstance(reads, str) and reads.strip().lower() == "project"
+        if of_project:
+            del values["reads"]
+        given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
+        recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
+        properties = config.get("properties")
+        sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
+        unknown = tuple(unknown_names(config))
+        return cls(
+            **given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by
+        )
+
+    def resolve(self, columns: Columns) -> ModelOptions:
+        """Return these options with the key checked against the model's columns, and its case taken from them."""
+        if self.cluster_by is None:
+            return self
+        return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
+
+    def order_by(self) -> str | None:
+        """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
+        if self.cluster_by is None or self.columns is None or not self.sort_on_load:
+            return None
+        return self.cluster_by.order_by(self.columns) or None
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties that record these options with the table; defaults are not recorded."""
+        values = {**vars(self), **vars(self.recluster)}
+        return {
+            declaration.table_property: property_text(values[name])
+            for name, declaration in MODEL_OPTIONS.items()
+            if declaration.is_recorded and values[name] != declaration.default
+        }
+
+    def recorded(self, properties: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the changes to a table's properties that record these options; None removes one."""
+        former = (name for name in properties if name.startswith(OPTION_PREFIX))
+        return {**dict.fromkeys(former), **self.properties()}
+
+
+MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPTIONS}
+CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration in MODEL_OPTIONS.values()}
+
+
+def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
+    """Return the key that a model has set, or None."""
+    text = properties.get(CLUSTER_BY)
+    try:
+        return None if text is None else parse_cluster_key(text)
+    except ClusterKeyError as e:
+        raise ClusterKeyError(f"table property {CLUSTER_BY}: {e}") from None
+
+
+def unknown_properties(properties: Iterable[str]) -> list[str]:
+    """Return the properties with an option's prefix that are no option."""
+    known = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
+    return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
+
+
+def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = None) -> Iterator[str]:
+    """Yield a warning for each name in a node's config or its ``meta`` that resembles an option and is none.
+
+    ``others`` are the configs of dbt and its adapter, such as dbt-spark's ``clustered_by``; None if they are not known:
+    then only names with our prefix count.
+    """
+    for key in config:
+        if key.startswith(_PREFIX) and key not in CONFIGS:
+            yield f"there is no config {key}; {_meant(key, CONFIGS)}"
+        elif others is not None and key not in others and key not in CONFIGS and _is_similar(key, CONFIGS):
+            yield f"there is no config {key}; {did_you_mean(key, CONFIGS)}"
+    meta = config.get("meta")
+    for name, value in meta.items() if isinstance(meta, Mapping) else ():
+        if name != META and _is_similar(str(name), (META,)):
+            yield f"meta.{name} is not read; did you mean meta.{META}?"
+        for key in value if name == META and isinstance(value, Mapping) else ():
+            if key not in MODEL_OPTIONS:
+                yield f"there is no meta.{META}.{key}; {_meant(str(key), MODEL_OPTIONS)}"
+
+
+def _is_similar(name: str, names: Iterable[str]) -> bool:
+    # Projects have names of their own, such as cluster_by_old, that are less similar.
+    return bool(get_close_matches(name.lower(), names, n=1, cutoff=0.88))
+
+
+def _meant(name: str, known: Mapping[str, Option]) -> str:
+    """Suggest the nearest name, or list all. The prefix does not count: it makes any two names similar."""
+    near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
+    meant = [each for each, declaration in known.items() if declaration.name in near]
+    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+
+
+# --- tables ---
 
 # A node as dbt's graph and its manifest have it.
 Node = Mapping[str, Any]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from dbt_recluster.advice.prices import PriceList
+from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table

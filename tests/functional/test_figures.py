@@ -13,7 +13,7 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
 from dbt_recluster.maintenance import clustering_depth, clustering_information, clustering_ratio, recluster
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.inspection import OPERATIONS
 
 
 class TestInformation(Operations):

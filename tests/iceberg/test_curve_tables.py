@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, spark_settings, stays_as_it_is
 
-from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
+from dbt_recluster.adapter.relation_config import sorted_along_curve
 from dbt_recluster.clustering import table_curve
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError

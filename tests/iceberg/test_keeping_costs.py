@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tables import make_even_table, planned
 
-from dbt_recluster.advice.cost_model import CostModel, auto_depth, recluster_table
+from dbt_recluster.advice.cost_model import CostModel, recluster_table
+from dbt_recluster.advice.replay import auto_depth
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (

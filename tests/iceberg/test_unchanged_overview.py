@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tables import Meanwhile, make_even_table
 
+from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview, table_overview
-from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions

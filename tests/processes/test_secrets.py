@@ -18,7 +18,7 @@ from programs import start
 from sessions import catalog_settings, hadoop_lake
 from thrift_server import Server
 
-from dbt_recluster.adapter.connections.submission import JOB
+from dbt_recluster.adapter.dbt_run import JOB
 
 MARKER = "0pen-5esame"
 # The driver's manager quotes the address that it has no driver for.

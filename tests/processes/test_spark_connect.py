@@ -21,7 +21,7 @@ from ports import HOST, free_port
 from programs import run, serving
 from sessions import hadoop_lake
 
-from dbt_recluster.adapter.connections.submission import JOB
+from dbt_recluster.adapter.dbt_run import JOB
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 SPARK, ICEBERG = "4.0.5", "1.10.2"

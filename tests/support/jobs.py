@@ -17,7 +17,7 @@ from runtime import JAVA_OPTIONS, iceberg_jar
 from sessions import hadoop_lake
 
 import dbt_recluster
-from dbt_recluster.adapter.connections.submission import JOB
+from dbt_recluster.adapter.dbt_run import JOB
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.prices import PriceList, parse_prices
+from dbt_recluster.advice.cost_model import PriceList, parse_prices
 from dbt_recluster.exceptions import OptionError
 
 GIVEN = {"currency": "EUR", "compute_hour": "3.20", "terabyte_scanned": 5}

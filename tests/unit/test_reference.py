@@ -21,8 +21,8 @@ import yaml
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.maintenance import PlanningOptions, ReclusteringOptions, estimate_recluster
 from dbt_recluster.operations.declaration import PLANNING
-from dbt_recluster.operations.model_options import MODEL_OPTIONS
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.inspection import OPERATIONS
+from dbt_recluster.operations.tables import MODEL_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "recluster.schema.json").read_text())

@@ -5,8 +5,12 @@ from collections.abc import Iterable
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
-from dbt_recluster.adapter.relations.relation_config import TableClustering, lost_metrics
-from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, partition_columns
+from dbt_recluster.adapter.relation_config import (
+    SchemaChanges,
+    TableClustering,
+    lost_metrics,
+    partition_columns,
+)
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.columns import Columns
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.relations.catalogs import Catalogs, Listed, names_like
+from dbt_recluster.adapter.catalogs import Catalogs, Listed, names_like
 
 CLASS = "set `spark.sql.catalog.lake`"
 ICEBERG = {CLASS: [("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")]}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.adapter.relations.relation_config import (
+from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     LoadedInto,
     TableClustering,
@@ -23,7 +23,7 @@ from dbt_recluster.clustering.table_curve import as_properties
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.tables import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 MODE = "write.distribution-mode"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.connections.submission import JOB, failure_of_build, run_job
+from dbt_recluster.adapter.dbt_run import JOB, failure_of_build, run_job
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.exceptions import (
     CommitFailedError,

@@ -11,7 +11,7 @@ import pytest
 from dbt_recluster.job.command_line import main
 from dbt_recluster.job.request import parse
 from dbt_recluster.operations.declaration import Operation
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.inspection import OPERATIONS
 
 
 def test_the_options_of_recluster() -> None:

@@ -7,7 +7,7 @@ import pytest
 from dbt_recluster.clustering.values import moment, parse_moment
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import FORMAT, TABLE
-from dbt_recluster.operations.runner import OPERATIONS, operation_named
+from dbt_recluster.operations.inspection import OPERATIONS, operation_named
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

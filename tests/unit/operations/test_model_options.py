@@ -10,7 +10,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.operations.model_options import (
+from dbt_recluster.operations.tables import (
     CONFIGS,
     MODEL_OPTIONS,
     ModelOptions,

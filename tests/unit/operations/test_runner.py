@@ -12,8 +12,16 @@ import pytest
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
-from dbt_recluster.operations.runner import metrics_path, record_metrics, run_operation
+from dbt_recluster.operations.declaration import (
+    FORMAT,
+    METRICS,
+    TABLE,
+    Call,
+    Operation,
+    RunBudget,
+    run_operation,
+)
+from dbt_recluster.operations.inspection import metrics_path, record_metrics
 from dbt_recluster.operations.tables import Target
 
 FAILURES = {

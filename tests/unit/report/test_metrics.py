@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.advice.overview import Overview
-from dbt_recluster.report.prometheus import write_metrics
+from dbt_recluster.advice.overview import Overview, write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.dbt_run import note_of
+from dbt_recluster.adapter.operations import note_of
 from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
 from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, summary
 from dbt_recluster.text import size

@@ -1,4 +1,7 @@
-"""The profile's ``recluster_session``: a Spark session in this process for the tables of a Spark elsewhere."""
+"""The Spark session that opens and reclusters tables, whichever way the profile connects to Spark.
+
+With the profile's ``recluster_session``, it is one in this process for the tables of a Spark elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,105 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections.credentials import DEFAULT_CATALOG, default_catalog
-from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
+from dbt_recluster.adapter.connections import (
+    DEFAULT_CATALOG,
+    ReclusterConnectionManager,
+    ReclusterCredentials,
+    default_catalog,
+)
 from dbt_recluster.adapter.dbt_errors import logger, message
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     DifferentTableError,
     NotAnIcebergTableError,
     ReclusterError,
     SparkEnvironmentError,
 )
-from dbt_recluster.iceberg.catalog_files import without_scheme
 from dbt_recluster.iceberg.session import local_spark, starter
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,
     check_environment,
     refuse_spark_connect,
+    require_pyspark,
 )
+from dbt_recluster.iceberg.session.jobs import Interruptible
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dbt_recluster.clustering.table import ClusteredTable
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+
+class ClusteringSession:
+    """The session of an in-process method; of any other method, none (but see :class:`RemoteSession`)."""
+
+    def __init__(self, connections: ReclusterConnectionManager) -> None:
+        self._connections = connections
+        self._profile: Any = connections.profile
+        self.credentials: ReclusterCredentials = self._profile.credentials  # type: ignore[assignment]
+
+    @property
+    def missing_reason(self) -> str | None:
+        """Why there is no session to recluster with, or None if there is one."""
+        if self.credentials.in_process:
+            return None
+        if self.credentials.recluster_submit is not None:
+            return (
+                "operations need a Spark session in dbt's own process, and `recluster_submit` only follows builds. "
+                "Submit the job by hand with --manifest, or put `recluster_session` in its place in the profile."
+            )
+        return (
+            f"reclustering needs a Spark session in dbt's own process, and `method: {self.credentials.method}` "
+            "connects to one elsewhere. Add `recluster_session` to the profile: the settings of a session that "
+            "reaches the same catalog."
+        )
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; the first use may start Spark."""
+        if reason := self.missing_reason:
+            raise DbtRuntimeError(reason)
+        require_pyspark()
+        from dbt_recluster.adapter.session import spark_session
+
+        return spark_session(self.credentials)
+
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order."""
+        from dbt_recluster.clustering.table import ClusteredTable
+
+        return ClusteredTable(self.spark, relation)
+
+    @contextmanager
+    def cancellable(self) -> Iterator[None]:
+        """Run Spark jobs that dbt's cancel on Ctrl-C ends."""
+        if self.missing_reason:
+            yield
+            return
+        with Interruptible(), self._connections.jobs_of(self.spark):
+            yield
+
+    def check(self) -> None:
+        """Check for ``dbt debug`` that Spark has what clustering needs."""
+        if not self.missing_reason:
+            check_environment(self.spark, self.credentials.catalog)
+
+    def columns(self, types: Mapping[str, str]) -> Columns:
+        """Return columns by their types, under the connection's rule for the case of names."""
+        return Columns.parse(types, case_sensitive=self.case_sensitive)
+
+    @cached_property
+    def case_sensitive(self) -> bool:
+        """Whether the connection distinguishes ``k`` from ``K``."""
+        return str(self._connections.ask("set spark.sql.caseSensitive")[0][1]).lower() == "true"
 
 
 class RemoteSession(ClusteringSession):
@@ -64,12 +137,12 @@ class RemoteSession(ClusteringSession):
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return starter.session_of(
-            {**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once
-        )
+        return starter.session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start)
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
+        from dbt_recluster.iceberg.catalog_files import without_scheme
+
         files, snapshot_id = self._metadata_log(relation)
         try:
             catalog, *rest = name_parts(relation)
@@ -126,29 +199,26 @@ class RemoteSession(ClusteringSession):
             break
         logger.info(f"{text}; {same}")
 
-    def _start_once(self) -> SparkSession:
+    def _start(self) -> SparkSession:
         if self._error is not None:
             raise self._error
+        began = time.monotonic()
         try:
-            return self._start()
+            refuse_spark_connect("run dbt without it")
+            settings = session_settings(self._settings, self._session_catalog, self._log)
+            if starter.is_running():
+                spark = starter.new_session(settings)
+            else:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+                spark = starter.start_spark(
+                    settings,
+                    report=lambda line: logger.info(f"recluster_session: {line}"),
+                    class_archive=self.credentials.class_archive,
+                )
+            check_environment(spark)
         except Exception as e:  # whatever pyspark and Java raise
             self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
             raise self._error from e
-
-    def _start(self) -> SparkSession:
-        began = time.monotonic()
-        refuse_spark_connect("run dbt without it")
-        settings = session_settings(self._settings, self._session_catalog, self._log)
-        if starter.is_running():
-            spark = starter.new_session(settings)
-        else:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = starter.start_spark(
-                settings,
-                report=lambda line: logger.info(f"recluster_session: {line}"),
-                class_archive=self.credentials.class_archive,
-            )
-        check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
 
@@ -167,6 +237,8 @@ class RemoteSession(ClusteringSession):
 
     def _check_log(self, name: str, table: IcebergTable) -> None:
         """Compare the metadata logs: another writer may have committed meanwhile, or a cache may be stale."""
+        from dbt_recluster.iceberg.catalog_files import without_scheme
+
         table.refresh()
         ours = table.metadata_file
         self._ask(f"refresh table {name}", False)

@@ -1,1 +1,0 @@
-"""Relations: their names, catalogs, columns and clustering, and how tables are replaced."""
