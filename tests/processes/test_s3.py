@@ -163,8 +163,9 @@ def test_nothing_is_lost(storage: Storage, tmp_path: Path) -> None:
     try:
         rows, files = worker.call(contents)
         assert rows == before
+        left = names(server.paths(DATA) - known) - files
         merge_alone(storage, worker)
-        clean_up(storage, worker, names(server.paths(DATA) - known) - files)
+        clean_up(storage, worker, left)
         assert worker.call(contents)[0] == before
         fail(storage, worker)
     finally:
