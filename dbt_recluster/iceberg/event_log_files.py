@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.session.java_errors import raise_as
-from dbt_recluster.iceberg.session.jvm import java_array, jvm
+from dbt_recluster.iceberg.session.jvm import java_array, jvm, raise_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

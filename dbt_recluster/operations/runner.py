@@ -8,7 +8,7 @@ from typing import Any
 
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
 from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation, OperationTable

@@ -14,8 +14,7 @@ from merges import SMALL_ROW_GROUPS, groups_of, merge_groups
 from tables import MERGE_METHODS, checksum, merge_method
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_query
-from dbt_recluster.iceberg.rewrite.literals import keys_sql
+from dbt_recluster.iceberg.rewrite.key_sql import box_columns, keys_sql, place_query
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import SHARE, SHARES, Points, cut_into_boxes

@@ -22,7 +22,7 @@ from tables import (
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError, OrphanFilesError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.staging import StagedFiles
+from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
 from dbt_recluster.iceberg.rewrite.writing import TaskFiles
 from dbt_recluster.maintenance import recluster
 

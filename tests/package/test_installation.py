@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from dbt_recluster.iceberg.session.spark_module import ICEBERG_RELEASES
+from dbt_recluster.iceberg.session.environment import ICEBERG_RELEASES
 
 try:
     import tomllib

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.iceberg.catalog_files import overlap
+from dbt_recluster.iceberg.actions import overlap
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dbt_recluster.iceberg.locks import canonical_name, table_lock, written_tables
+from dbt_recluster.iceberg.catalog_tables import canonical_name, table_lock, written_tables
 
 
 @pytest.mark.parametrize(

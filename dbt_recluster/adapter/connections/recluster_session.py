@@ -22,7 +22,7 @@ from dbt_recluster.exceptions import (
     ReclusterError,
     SparkEnvironmentError,
 )
-from dbt_recluster.iceberg.catalog_files import without_scheme
+from dbt_recluster.iceberg.actions import without_scheme
 from dbt_recluster.iceberg.session import local_spark, starter
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,

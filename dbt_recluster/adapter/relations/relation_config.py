@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query
+from dbt_recluster.iceberg.rewrite.key_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
 from dbt_recluster.iceberg.table_properties import (
     CARRIED_OVER,

@@ -18,8 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_columns
-from dbt_recluster.iceberg.rewrite.literals import KeyValue, deciding_columns, key_sql, keys_sql
+from dbt_recluster.iceberg.rewrite.key_sql import (
+    KeyValue,
+    box_columns,
+    deciding_columns,
+    key_sql,
+    keys_sql,
+    place_columns,
+)
 from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import quote, quote_path

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions, staged
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
-from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
-from dbt_recluster.iceberg.session.java_errors import raise_as
-from dbt_recluster.iceberg.session.jvm import activate, is_stopped
+from dbt_recluster.iceberg.session.jvm import activate, is_stopped, raise_as
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
     check_jars,

@@ -1,4 +1,4 @@
-"""The place of a row on a curve as Spark SQL: no UDF, no Python worker.
+"""Keys, and the place of a row on a curve, as Spark SQL: no UDF, no Python worker.
 
 A binary search among literal boundaries finds each rank, and look-ups in a table of the curve's states make a place of
 the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to earlier ones: Spark compiles such
@@ -12,18 +12,80 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.iceberg.rewrite.literals import column_starts, keys_sql
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.columns import quote_path
 from dbt_recluster.key.curve import Curve, curve_states
-from dbt_recluster.key.types import column_type
+from dbt_recluster.key.transforms import Truncate
+from dbt_recluster.key.types import Time, column_type, value_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KeyValue = Sequence[pa.Scalar]
+
+
+def exact_literal(value: pa.Scalar, spark_type: str) -> str:
+    """Return a value as SQL, independent of quoting rules, time zones and rounding."""
+    return (
+        value_type(value.type).literal(value, spark_type) if value.is_valid else f"cast(null as {spark_type})"
+    )
+
+
+def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
+    """Return values of one type as Spark prints them, in UTC; binary as hex. Times may be microseconds since 1970."""
+    if not values:
+        return []
+    kind = column_type(spark_type)
+    if isinstance(kind, Time):
+        values = [value.cast(kind.whole).cast(kind.arrow) for value in values]
+    show = "lower(hex(value))" if spark_type == "binary" else "cast(value as string)"
+    array = keys_sql([[value] for value in values], [spark_type])
+    row = spark.sql(f"select transform({array}, value -> coalesce({show}, 'NULL'))").first()
+    return [str(text) for text in row[0]] if row is not None else []
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """Return a row's key as one SQL value; Spark compares structs like tuples, NULL first."""
+    if len(names) == 1:
+        return names[0]
+    fields = (f"'k{place}', {name}" for place, name in enumerate(names))
+    return f"named_struct({', '.join(fields)})"
+
+
+def keys_sql(keys: Sequence[KeyValue], types: Sequence[str]) -> str:
+    """Return the first ``len(types)`` columns of keys as a constant array of values like :func:`key_sql`."""
+    items = (key_sql([*map(exact_literal, key, types)]) for key in keys)
+    return f"array({', '.join(items)})"
+
+
+def deciding_columns(keys: Sequence[KeyValue]) -> int:
+    """Return how many columns decide whether a row is at or above keys: trailing NULLs do not, they are least."""
+    deciding = (place for key in keys for place, value in enumerate(key, 1) if value.is_valid)
+    return max(deciding, default=1)
+
+
+def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
+    """Return the least values of a column at which a key item reaches boundaries, within the range of its type.
+
+    Boundaries are values of the item, as in ``BlockMetadata``; those of another type are a ValueError. The values are
+    one for each: dates as days since 1970, times as microseconds.
+    """
+    kind, transform = column_type(spark_type), field.transform
+    width = transform.width if isinstance(transform, Truncate) else 1
+    try:
+        return kind.starts(boundaries, partial(transform.start, of_date=kind.in_days), width)
+    except ValueError:
+        raise ValueError(
+            f"{field} is {spark_type}, which boundaries of type {boundaries.type} do not cut"
+        ) from None
 
 
 def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
