@@ -21,17 +21,8 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.session.jvm import (
-    activate,
-    is_caused_by,
-    java_array,
-    java_class,
-    java_items,
-    java_list,
-    jvm,
-    raise_as,
-    short_message,
-)
+from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.redaction import is_caused_by, raise_as, short_message
 from dbt_recluster.key.columns import quote
 from dbt_recluster.names import NAME, Parts, join_parts, name_parts
 

@@ -24,7 +24,8 @@ from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, verify_committed, verify_counts
 from dbt_recluster.iceberg.session.environment import SparkModule
-from dbt_recluster.iceberg.session.jvm import is_caused_by, is_instance, java_items, short_message
+from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.sort_order import TableChange
 

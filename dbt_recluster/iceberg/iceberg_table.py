@@ -18,16 +18,8 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
-from dbt_recluster.iceberg.session.jvm import (
-    activate,
-    collect_arrow,
-    java_items,
-    java_list,
-    java_map,
-    jvm,
-    raise_as,
-    short_message,
-)
+from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
+from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.snapshots import (
     GREATEST_LONG,
     MAIN,

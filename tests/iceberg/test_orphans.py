@@ -20,7 +20,8 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.session.jvm import is_instance, java_class
+from dbt_recluster.iceberg.session.jvm import java_class
+from dbt_recluster.iceberg.session.redaction import is_instance
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.recluster_text import recluster_line
 

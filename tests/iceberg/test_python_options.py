@@ -14,7 +14,7 @@ from tables import make_table, metadata_file
 from dbt_recluster import maintenance
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.exceptions import OptionError, PredicateError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.jvm import short_message
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.maintenance import (
     blocks_opened,
     clustering_information,

@@ -23,7 +23,7 @@ from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
 from dbt_recluster.iceberg.session.environment import refuse_spark_connect
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
-from dbt_recluster.iceberg.session.jvm import readable_message
+from dbt_recluster.iceberg.session.redaction import readable_message
 from dbt_recluster.iceberg.session.starter import session_of, start_spark
 from dbt_recluster.key.columns import sql_literal
 

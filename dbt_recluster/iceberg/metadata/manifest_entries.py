@@ -18,15 +18,18 @@ from pyarrow import csv
 
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
-from dbt_recluster.iceberg.session.java_functions import (
+from dbt_recluster.iceberg.session.jvm import (
     CONTENT_FILE,
     FIELDS,
+    OBJECT,
     STRING,
     STRUCT,
     JavaFunctions,
-    parse_counts,
+    java_items,
+    java_list,
+    jvm,
 )
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm, short_message
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.types import iceberg_type
 
 # The maps of a column's metrics.
@@ -283,18 +286,15 @@ def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -
 
     Scan tasks have none, since with the metrics of every column they would be too large for executors.
     """
-    functions = JavaFunctions(table.spark)
+    functions, iterables = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
     with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
-        text = functions.function(functions.then(functions.file_of_task(), _counts_as_text(functions)))
-        texts = table.iceberg.io.CloseableIterable.transform(_at(table, tasks, paths), text)
-        return _parse(functions.records(texts))
+        file = functions.function(functions.file_of_task())
+        return _counts(table, iterables.transform(_at(table, tasks, paths), file))
 
 
 def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
     """Return the column counts of Java data files that are not committed yet, by path."""
-    functions = JavaFunctions(table.spark)
-    text = functions.function(_counts_as_text(functions))
-    return _parse(functions.records(java_list(table.spark, files).stream().map(text).iterator()))
+    return _counts(table, table.iceberg.io.CloseableIterable.of(java_list(table.spark, files)))
 
 
 def _scan(table: IcebergTable, snapshot_id: int) -> Any:
@@ -305,7 +305,8 @@ def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
     """Return the Java scan tasks of the files at ``paths``."""
     functions = JavaFunctions(table.spark)
     wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
-    is_at = functions.is_in(wanted, functions.location_of_task())
+    contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
+    is_at = functions.then(functions.location_of_task(), functions.as_type(contains, "boolean", STRING))
     return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 
@@ -314,10 +315,16 @@ def _deletes(task: Any) -> set[tuple[str, Any]]:
     return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}
 
 
-def _counts_as_text(functions: JavaFunctions) -> Any:
-    getters = (("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map"))
-    return functions.fields(CONTENT_FILE, getters)
+def _counts(table: IcebergTable, files: Any) -> dict[str, ColumnCounts]:
+    """Return the column counts of a Java iterable of data files, by path."""
+    functions = JavaFunctions(table.spark)
+    getters = [("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map")]
+    text = functions.function(functions.fields(CONTENT_FILE, getters))
+    records = functions.records(table.iceberg.io.CloseableIterable.transform(files, text))
+    return {path: ColumnCounts(_numbers(values), _numbers(nulls)) for path, values, nulls in records}
 
 
-def _parse(records: Sequence[Sequence[str]]) -> dict[str, ColumnCounts]:
-    return {path: ColumnCounts(parse_counts(values), parse_counts(nulls)) for path, values, nulls in records}
+def _numbers(text: str) -> dict[int, int]:
+    """Parse the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
+    pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
+    return {int(key): int(value) for key, value in pairs}

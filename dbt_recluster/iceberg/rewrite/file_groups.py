@@ -144,14 +144,13 @@ def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanP
     limit = sum(group.bytes for group in groups) // (4 * parallelism)
     partitions: list[ScanPartition] = []
     for number, group in enumerate(groups):
-        files: list[BlockFile] = []
+        packed: list[list[BlockFile]] = [[]]
         for file in group.files:
-            full = sum(packed.bytes for packed in files) + file.bytes > limit
-            if files and (full or len(files) == _FILES_PER_PARTITION):
-                partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
-                files = []
-            files.append(file)
-        partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
+            full = sum(other.bytes for other in packed[-1]) + file.bytes > limit
+            if packed[-1] and (full or len(packed[-1]) == _FILES_PER_PARTITION):
+                packed.append([])
+            packed[-1].append(file)
+        partitions += [ScanPartition(tuple(files), group.spec_id, group=number) for files in packed]
     return partitions
 
 

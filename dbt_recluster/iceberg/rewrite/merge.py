@@ -34,13 +34,11 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     scan_partitions,
     staged,
 )
-from dbt_recluster.iceberg.rewrite.key_sql import KeyValue, column_starts
-from dbt_recluster.iceberg.rewrite.keyed_rows import Cuts, KeyedRows, count_blocks
+from dbt_recluster.iceberg.rewrite.key_sql import Cuts, KeyedRows, KeyValue, column_starts, count_blocks
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, take_samples, with_counted_rows
 from dbt_recluster.iceberg.rewrite.writing import assign_files, discard_files, verify_rewrite, write_files
-from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
-from dbt_recluster.iceberg.session.jvm import java_list
+from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
 from dbt_recluster.key.box_tree import SHARE, BoxTree, one_box
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
@@ -340,7 +338,7 @@ class Merger:
             blocks = [(place, number) for place, plan in enumerate(plans) for number in plan.ranges or ()]
         writers = [plans[place] for place, _ in blocks]
         with staged(self.table, partitions) as source:
-            rows = KeyedRows.of(self.table.spark, source.frame, self.key, self.curve)
+            rows = KeyedRows.of(source.frame, self.key, self.curve)
             if is_shuffled:
                 group_of = [partition.group for partition in partitions]
                 rows = rows.with_blocks([plan.cuts for plan in plans], group_of).shuffled(sum(counts))

@@ -23,8 +23,8 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.manifest_entries import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import REWRITE_OPTION, FileGroup, RewrittenGroup, StagedFiles
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_class, jvm, short_message
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.names import join_parts, name_parts

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_class, java_list, jvm, short_message
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
@@ -207,19 +207,15 @@ class SparkModule:
 
     def filters(self, scan: Any) -> Any:
         """Return the Java list of a scan's filters, for which Iceberg has no public method."""
-        return self._call_hidden(f"{_PACKAGE}.source.SparkScan", scan, *self._FILTERS)
+        return JavaFunctions(self._spark).call_hidden(f"{_PACKAGE}.source.SparkScan", scan, *self._FILTERS)
 
     def clean_up(self, transaction: Any) -> None:
         """Delete the manifests of a transaction that is not committed; Iceberg does so only if a commit is refused."""
         names = ("cleanUp", "cleanUpOnCommitFailure")  # the latter before Iceberg 1.11
         try:
-            self._call_hidden("org.apache.iceberg.BaseTransaction", transaction, *names)
+            JavaFunctions(self._spark).call_hidden("org.apache.iceberg.BaseTransaction", transaction, *names)
         except Exception as e:  # manifests are small, and the caller raises its own error
             logger.warning("manifests that are not used may be left behind: %s", short_message(e))
-
-    def _call_hidden(self, owner: str, instance: Any, *names: str) -> Any:
-        method = JavaFunctions(self._spark).hidden_method(owner, *names)
-        return method.invokeWithArguments(java_list(self._spark, [instance]))
 
 
 class _SparkModuleByNames(SparkModule):
