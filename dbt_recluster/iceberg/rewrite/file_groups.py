@@ -74,11 +74,6 @@ class FileGroup:
         """Bytes to read."""
         return sum(file.bytes for file in self.files)
 
-    @property
-    def has_deletes(self) -> bool:
-        """Whether any delete file applies."""
-        return any(file.deletes for file in self.files)
-
     @cached_property
     def partition(self) -> Any:
         """Their partition of the table, a Java ``StructLike``."""

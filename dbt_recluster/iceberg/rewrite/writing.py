@@ -279,7 +279,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
         partition = wrapper.copyFor(group.source.partition)
         if not all(partition.equals(wrapper.copyFor(file.partition())) for file in group.files):
             raise _error(table, group.source, "wrote rows into another partition")
-    comparable = [group for group in groups if group.files and not group.source.has_deletes]
+    comparable = [g for g in groups if g.files and not any(file.deletes for file in g.source.files)]
     if not comparable:
         return
     columns = {field_id: path for path, _, field_id in table.primitive_fields()}
