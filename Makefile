@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
-CLASSES := build/spark.jsa
 PYTEST_ARGS ?=
 # Three on two cores took as long, 833 s against 840, and more memory.
 PROCESSES ?= 2
@@ -30,7 +29,7 @@ test: lint spark ## Lint, types and the short tests, in two processes
 	@cat build/tests.txt
 
 test-all: ## Lint, types, documentation and all tests
-	@$(MAKE) --no-print-directory -j2 lint $(CLASSES) docs closed-network
+	@$(MAKE) --no-print-directory -j2 lint docs closed-network
 	@$(MAKE) --no-print-directory THOROUGH=1 spark more versions
 	@cat build/tests.txt
 
@@ -60,7 +59,7 @@ spark: $(READY) ## Tests without Spark, and those that can share one; THOROUGH=1
 	@mkdir -p build && rm -f build/tests.txt
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "$(SHARED)" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-more: $(READY) $(CLASSES) ## All other tests: dbt's own, what starts processes or kills them; NIGHTLY=1: more cases and catalogs
+more: $(READY) ## All other tests: dbt's own, what starts processes or kills them; NIGHTLY=1: more cases and catalogs
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "$(MORE) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
@@ -103,9 +102,5 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
-
-$(CLASSES): $(READY)
-	@echo "writing Spark's classes into $@, for the processes that the tests start"
-	@$(RUN)/python tests/support/class_archive.py $@
 
 .PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory bench merge clean

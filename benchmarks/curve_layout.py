@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.clustering.checkpoint import SettledBlocks
-from dbt_recluster.clustering.drawn_curve import BEYOND
+from dbt_recluster.clustering.table_curve import BEYOND
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-# Sampled rows of each block of a load, and of each load at least, as in clustering/drawn_curve.py.
+# Sampled rows of each block of a load, and of each load at least, as in clustering/table_curve.py.
 _ROWS_OF_BLOCK, _LEAST_ROWS = 250, 1_000
 # Share of each column's rows that the box of a query takes.
 BOX_SIDE = 0.01

@@ -30,7 +30,7 @@ from dbt_recluster.adapter.relations.schema_changes import (
     check_column_removal,
     partition_columns,
 )
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey

@@ -205,7 +205,7 @@ class CostModel:
         if items is not None:
             fields = tuple(table.key.fields[item] for item in items)
             table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0))
-            table.drawn_curve, metadata = curve, metadata.items(items)
+            table.key_curve.drawn, metadata = curve, metadata.items(items)
         here = table.planner_blocks(metadata)
         first = self._recluster(table, here, here)
         per_day = (0, 0)

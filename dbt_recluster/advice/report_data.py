@@ -13,7 +13,6 @@ import pyarrow as pa
 from dbt_recluster.advice.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.advice.prices import PriceList
-from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -134,7 +133,7 @@ def _on_one_axis(
     """Return the blocks of each moment on one axis of the key or its curve, and the positions of ranks on its scale."""
     bounds = [(m.metadata.lower, m.metadata.upper, m.metadata.unbounded) for m in moments]
     if table.key.curve:
-        curves = [(curve_blocks(table.key, table.curve, m.metadata), m.blocks.run) for m in moments]
+        curves = [(table.key_curve.blocks(m.metadata), m.blocks.run) for m in moments]
         bounds = [blocks.along_curve(np.maximum(run, 0)) for blocks, run in curves]
     # Of each item, the columns of all moments.
     lowest, highest, unknown = (

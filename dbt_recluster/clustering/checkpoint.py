@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Figures
@@ -78,7 +77,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
     key, rows = table.key, int(blocks.rows.sum())
     if rows:
         block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
-    information = curve_information(curve_blocks(key, table.curve, blocks), max(1, block_rows)).as_dict()
+    information = curve_information(table.key_curve.blocks(blocks), max(1, block_rows)).as_dict()
     for name in ("point_blocks", "sorted_point_blocks"):
         information[name] = dict(zip(map(str, key.on_curve), information[name], strict=True))
     return information
@@ -175,5 +174,5 @@ def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts |
     if reads is None or (key.curve and not len(blocks)):
         return None
     if key.curve:
-        return curve_read_costs(curve_blocks(key, table.curve, blocks), blocks.bytes, reads)
+        return curve_read_costs(table.key_curve.blocks(blocks), blocks.bytes, reads)
     return read_costs(blocks.lower, blocks.upper, blocks.bytes, reads, blocks.partition, blocks.unbounded)

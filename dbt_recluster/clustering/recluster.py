@@ -8,8 +8,6 @@ from dataclasses import replace
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
-from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.rounds import (
@@ -20,6 +18,7 @@ from dbt_recluster.clustering.rounds import (
     plan_round,
 )
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, ReclusterError, orphan_note
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
@@ -175,7 +174,7 @@ class Recluster:
 
     def _draw(self, blocks: SnapshotBlocks, *, before_merge: bool = False) -> bool:
         """Draw the boundaries of a curve, and return whether they are new. A merge records them."""
-        boundaries = draw_curve(self._table, blocks.planned_metadata, before_merge=before_merge)
+        boundaries = self._table.key_curve.draw(blocks.planned_metadata, before_merge=before_merge)
         if boundaries:
             self._change = replace(self._change, properties={**self._changes, **boundaries})
         return bool(boundaries)

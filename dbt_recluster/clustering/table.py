@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.suspension import Suspension
+from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
-from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
+from dbt_recluster.clustering.values import parse_end, parse_iso_time, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -29,7 +28,6 @@ from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
-from dbt_recluster.key.box_tree import Points
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
@@ -82,6 +80,44 @@ class SnapshotBlocks:
         return len(self.metadata) - len(self.planned_metadata)
 
 
+@dataclass(frozen=True)
+class Suspension:
+    """A suspension that has not ended. Its times are ISO 8601 in UTC."""
+
+    since: str
+    by: str | None = None  # the user of the Spark session; None if that is not recorded
+    until: str | None = None  # when it ends by itself, or None
+    reason: str | None = None
+
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
+        """Return the suspension that a table records and that has not ended, or None.
+
+        A damaged record, or one of earlier versions, suspends without an end; its text stands for the time.
+        """
+        if (text := properties.get(table_properties.SUSPENDED)) is None:
+            return None
+        recorded = table_properties.SUSPENDED.load(text, cls._of_json) or cls(text)
+        end = recorded.until and parse_iso_time(recorded.until)
+        return recorded if not end or end > datetime.now(timezone.utc) else None
+
+    @classmethod
+    def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
+        recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
+        if recorded.until is not None:
+            parse_iso_time(recorded.until)
+        return recorded
+
+    def as_property(self) -> str:
+        """Return the value of the property."""
+        return table_properties.SUSPENDED.dump(asdict(self))
+
+    def __str__(self) -> str:
+        """Return it as it stands behind "suspended since"."""
+        facts = {" by ": self.by, " until ": self.until, ": ": self.reason}
+        return self.since + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
+
+
 class ClusteredTable:
     """An Iceberg table under a cluster key. It stays at one snapshot until :meth:`refresh`.
 
@@ -103,9 +139,6 @@ class ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
-        self.drawn_curve: Curve | None = None
-        # Rows of loads under a curve, by the snapshot that added them.
-        self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
         self.reads = reads or TableReads(iceberg)
         return self
@@ -145,12 +178,15 @@ class ClusteredTable:
                 raise
             raise ClusterKeyError(f"{e}; name another key with cluster_by, or run remove_clustering") from e
 
+    @cached_property
+    def key_curve(self) -> TableCurve:
+        """The curve of the key, how it is drawn, and blocks along it."""
+        return TableCurve(self.iceberg, self.key)
+
     @property
     def curve(self) -> Curve | None:
-        """The curve of the key: the drawn one, else the recorded one, or None."""
-        if self.drawn_curve is None and self.key.curve:
-            return recorded_curve(self.iceberg.properties, self.key, self.iceberg.field_ids)
-        return self.drawn_curve
+        """The curve of the key that is drawn or recorded, or None."""
+        return self.key_curve.current
 
     @property
     def block_bytes(self) -> int:
@@ -324,9 +360,8 @@ class ClusteredTable:
             fixed = metadata.repeated if fixed is None else fixed | metadata.repeated
         lower, upper, unbounded, layout = metadata.lower, metadata.upper, metadata.unbounded, None
         if self.key.curve:
-            blocks = curve_blocks(self.key, self.curve, metadata)
-            loads = self.sampled.items()
-            samples = {load: Points.of(blocks.curve, sample.columns, sample.weight) for load, sample in loads}
+            blocks = self.key_curve.blocks(metadata)
+            samples = self.key_curve.samples(blocks.curve)
             layout = blocks.layout(run, metadata.added_by, level, settled, samples)
             lower, upper, unbounded = blocks.along_curve(layout.chain)
             run = np.where(layout.chain > 0, layout.chain, layout.run)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +114,7 @@ class RecordedReads:
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
         forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
         return RecordedReads(
-            compact([*kept, *new], MOST_READS),
+            compact(chain(kept, new), MOST_READS),
             {**self.at, imported_from: now},
             {name: value for name, value in newest_last.items() if name not in forgotten},
         )

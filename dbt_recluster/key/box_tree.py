@@ -54,7 +54,7 @@ class Points(NamedTuple):
     @classmethod
     def of(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
         """Return the points of values of each column, (m,), that stand for ``rows`` each, (m,) or one number."""
-        rank, lower = (np.column_stack(curve.ranks(columns, first=is_first)) for is_first in (False, True))
+        rank, lower = (np.ascontiguousarray(curve.ranks(columns, first=f).T) for f in (False, True))
         return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))
 
     def take(self, places: slice | IntArray) -> Points:
@@ -72,11 +72,6 @@ def rows_of_one_value(limit: float) -> float:
     The split is effectively random, so a block stays below the limit by four standard deviations: square roots of rows.
     """
     return max(min(1.0, limit), (math.sqrt(limit + 4) - 2) ** 2)
-
-
-def join_points(parts: Sequence[Points]) -> Points:
-    """Concatenate points of at least one part."""
-    return Points(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntArray, count: int) -> Points:

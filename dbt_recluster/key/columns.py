@@ -74,16 +74,10 @@ def base_type(spark_type: str) -> str:
     return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip().lower()
 
 
-def decimal_precision(decimal_type: str) -> int:
-    """Return the precision of a Spark type such as ``decimal(10,2)``."""
-    digits = re.search(r"\d+", decimal_type)
-    return int(digits.group()) if digits else 10
-
-
-def decimal_scale(decimal_type: str) -> int:
-    """Return the scale of a Spark type such as ``decimal(10,2)``."""
-    _, comma, scale = decimal_type.rstrip(") ").partition(",")
-    return int(scale) if comma else 0
+def decimal_digits(decimal_type: str) -> tuple[int, int]:
+    """Return the precision and the scale of a type such as ``decimal(10,2)``, or Arrow's ``decimal128(10, 2)``."""
+    digits = list(map(int, re.findall(r"-?\d+", decimal_type.partition("(")[2]))) or [10]
+    return digits[0], digits[1] if len(digits) > 1 else 0
 
 
 def quote(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import compress, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from dbt_recluster.key.types import filled, value_type
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.floating[Any]]
+# Ranks of n cells, int64 (n,) in each dimension.
+Coordinates = Sequence[IntArray] | IntArray
 
 # 2**10 parts of each column: of 1,024 blocks, 2**8 open as few, 2**6 a fifth more (docs/design/curves.md).
 BITS = 10
@@ -68,28 +70,29 @@ class Curve:
         """Parts of each column."""
         return 1 << self.bits
 
-    def ranks(self, columns: Sequence[pa.Array], *, first: bool = False) -> list[IntArray]:
-        """The part of each value, int64 (n,) for each column: of NULL the first, of NaN the last.
+    def ranks(self, columns: Sequence[pa.Array], *, first: bool = False) -> IntArray:
+        """The part of each value, int64 (columns, n): of NULL the first, of NaN the last.
 
         A value that fills several parts is in the last of them, or with ``first`` in the first.
         """
-        return [_ranks(ends, values, first) for ends, values in zip(self.boundaries, columns, strict=True)]
+        of_columns = zip(self.boundaries, columns, strict=True)
+        return np.stack([_ranks(ends, values, first) for ends, values in of_columns])
 
     def index(self, columns: Sequence[pa.Array]) -> IntArray:
         """The place of each row on the curve: int64 (n,)."""
         return hilbert_index(self.ranks(columns), self.bits)
 
-    def beyond(self, columns: Sequence[pa.Array]) -> list[npt.NDArray[np.bool_]]:
-        """Values above the last boundary, bool (n,) for each column."""
-        return [rank == self.parts - 1 for rank in self.ranks(columns, first=True)]
+    def beyond(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Values above the last boundary: bool (columns, n)."""
+        beyond: npt.NDArray[np.bool_] = self.ranks(columns, first=True) == self.parts - 1
+        return beyond
 
     def index_of_load(self, columns: Sequence[pa.Array]) -> IntArray:
         """The place of each row in the order of a load: int64 (n,).
 
         Rows beyond the boundaries of an ascending column follow all others. So late rows widen one block of the load.
         """
-        beyond = list(compress(self.beyond(columns), self.ascending))
-        is_new = np.any(beyond, axis=0) if beyond else np.zeros(len(columns[0]), np.bool_)
+        is_new = self.beyond(columns)[np.flatnonzero(self.ascending)].any(axis=0)
         return self.index(columns) + (is_new.astype(np.int64) << (self.bits * len(columns)))
 
 
@@ -148,7 +151,7 @@ class CurveStates:
         return self.following.ravel()[key], place
 
 
-def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
+def hilbert_index(coordinates: Coordinates, bits: int) -> IntArray:
     """The places on the curve of n cells: int64 (n,), from 0 to below 2**(dimensions * bits).
 
     The coordinates of each of one to four dimensions are int64 (n,), from 0 to below 2**bits. All bits together are at
@@ -162,9 +165,7 @@ def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
     return place
 
 
-def hilbert_range(
-    lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int
-) -> tuple[IntArray, IntArray]:
+def hilbert_range(lower: Coordinates, upper: Coordinates, bits: int) -> tuple[IntArray, IntArray]:
     """The least and greatest places on the curve of n closed boxes, given by their corners: int64 (n,) each."""
     states = curve_states(len(lower))
     least, greatest = (_extreme(lower, upper, bits, states, choice) for choice in (states.first, states.last))
@@ -172,7 +173,7 @@ def hilbert_range(
 
 
 def _extreme(
-    lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int, states: CurveStates, choice: IntArray
+    lower: Coordinates, upper: Coordinates, bits: int, states: CurveStates, choice: IntArray
 ) -> IntArray:
     """The place of the cell of each box to which ``choice``, `first` or `last` of the states, leads: int64 (n,)."""
     lower, upper = [column.copy() for column in lower], [column.copy() for column in upper]
@@ -191,7 +192,7 @@ def _extreme(
     return place
 
 
-def _parts(coordinates: Sequence[IntArray], level: int) -> IntArray:
+def _parts(coordinates: Coordinates, level: int) -> IntArray:
     """The parts of n cells at this level: int64 (n,)."""
     part = (coordinates[0] >> level) & 1
     for dimension, column in enumerate(coordinates[1:], 1):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.key.columns import base_type, decimal_precision, decimal_scale, sql_literal
+from dbt_recluster.key.columns import base_type, decimal_digits, sql_literal
 
 EXACT = Context(prec=80)  # Python has 28 digits, and Arrow up to 76
 Start = Callable[[pa.Scalar], Any]
@@ -141,7 +141,7 @@ class DecimalNumber(ColumnType):
         return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
 
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
-        precision, scale = decimal_precision(self.text), decimal_scale(self.text)
+        precision, scale = decimal_digits(self.text)
         shift = 0 if pa.types.is_decimal256(values.type) else scale
         numbers = (int(v.scaleb(shift, EXACT)) for v in super().starts(values, start, width).to_pylist())
         most = 10**precision - 1
@@ -150,7 +150,7 @@ class DecimalNumber(ColumnType):
 
     def scaled(self, number: int) -> Decimal:
         """Return an unscaled number as it is printed."""
-        return Decimal(number).scaleb(-decimal_scale(self.text), EXACT)
+        return Decimal(number).scaleb(-decimal_digits(self.text)[1], EXACT)
 
     def _integers(self, values: pa.Array) -> Sequence[int]:
         return [int(value.scaleb(self.arrow.scale, EXACT)) for value in values.to_pylist()]
@@ -347,14 +347,14 @@ TYPES = (Integer, DecimalNumber, Text, Binary, Boolean, Float, Double, Date, Tim
 def column_type(spark_type: str) -> ColumnType:
     """Return the type of a column by Spark's name; one without a class has neither order nor ranges."""
     kind = next((kind for kind in TYPES if base_type(spark_type) in kind.spark), ColumnType)
-    arrow = pa.decimal128(38, decimal_scale(spark_type)) if kind is DecimalNumber else kind.column
+    arrow = pa.decimal128(38, decimal_digits(spark_type)[1]) if kind is DecimalNumber else kind.column
     return kind(spark_type, arrow)
 
 
 def iceberg_type(name: str) -> ColumnType:
     """Return the type of a column's bounds by Iceberg's name; those without a class are text."""
     if name.startswith("decimal"):
-        return DecimalNumber(name, pa.decimal128(decimal_precision(name), decimal_scale(name)))
+        return DecimalNumber(name, pa.decimal128(*decimal_digits(name)))
     known = name.partition("[")[0]
     kind = next((kind for kind in TYPES if known in kind.bounds), Text)
     return kind(name, kind.bounds.get(known, kind.column))

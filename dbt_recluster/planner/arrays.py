@@ -23,6 +23,11 @@ Codes: TypeAlias = tuple[IntArray, int]
 _TABLE_ENTRIES_PER_KEY = 4
 
 
+def arrays_at(record: object, places: IntArray | BoolArray) -> dict[str, Any]:
+    """The arrays of a record that have one entry for each block, by name, at these places."""
+    return {name: array[places] for name, array in vars(record).items() if isinstance(array, np.ndarray)}
+
+
 def narrow(values: IntArray) -> IntArray:
     """Cast to int32 if every value fits, otherwise to int64."""
     limit = np.iinfo(np.int32)

@@ -18,13 +18,21 @@ that wrote it, and another merge would not narrow it either.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, Intervals, Segments, combined_ranks
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    Codes,
+    IntArray,
+    Intervals,
+    Segments,
+    arrays_at,
+    combined_ranks,
+)
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
@@ -88,11 +96,9 @@ class Blocks:
             unknown.
         partition: Codes from 0, int64 (n,).
         unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        fixed: bool (n,), true for blocks that no plan may rewrite.
         extents: The part of each block's bounds that planning trusts.
-        deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
-        layout: The boxes of blocks under a curve, or None under a plain key.
+        fixed, deleted, layout: As in `build`.
     """
 
     lower: IntArray
@@ -150,13 +156,9 @@ class Blocks:
 
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays: dict[str, Any] = {
-            name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
-        }
         extents = Extents._make(array[positions] for array in self.extents)
         layout = None if self.layout is None else self.layout.take(positions)
-        return replace(self, extents=extents, layout=layout, **arrays)
+        return replace(self, extents=extents, layout=layout, **arrays_at(self, positions))
 
     @classmethod
     def build(

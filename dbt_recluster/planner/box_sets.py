@@ -19,12 +19,10 @@ from dbt_recluster.key.box_tree import (
     box_costs,
     cut_into_boxes,
     hulls,
-    join_points,
     points_in_boxes,
     tile_sides,
 )
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.policy import Policy
@@ -44,20 +42,12 @@ class BoxSets:
     """The box sets of a plan's candidates. A set is positions in all blocks, int64 (k,), of one group."""
 
     candidates: Candidates
+    layout: Layout  # of all blocks
     policy: Policy
-
-    @property
-    def _blocks(self) -> Blocks:
-        return self.candidates.blocks
-
-    @property
-    def _layout(self) -> Layout:
-        assert self._blocks.layout is not None
-        return self._blocks.layout
 
     def select(self) -> list[IntArray]:
         """Select loads, and thin blocks, that pay to be merged among themselves; or all blocks of a group at once."""
-        layout, sets = self._layout, list[IntArray]()
+        layout, sets = self.layout, list[IntArray]()
         for member in self._groups:
             load = layout.load[member]
             parts = [
@@ -76,7 +66,7 @@ class BoxSets:
 
     def neighbours(self, taken: IntArray) -> list[IntArray]:
         """Select neighbouring runs that pay to be merged; ``taken`` are the blocks of other sets, int64 (m,)."""
-        layout, sets = self._layout, list[IntArray]()
+        layout, sets = self.layout, list[IntArray]()
         free = layout.run > 0
         free &= ~layout.thin
         free[taken] = False
@@ -90,14 +80,14 @@ class BoxSets:
 
     def pays(self, member: IntArray) -> bool:
         """Whether merging a set pays. So does one of several groups, or that is too large to be worked out."""
-        group = self._layout.group[member]
+        group = self.layout.group[member]
         is_worked_out = group[0] >= 0 and (group == group[0]).all() and len(member) <= _MOST_BLOCKS
         return not is_worked_out or self._gain(member) >= 0
 
     def _gain(self, member: IntArray) -> float:
         """Savings of merging a set of one group, less their price; below 0 if the merge does not pay."""
-        layout, limits = self._layout, self.policy.set_limits
-        size = int(self._blocks.bytes_or_0[member].sum())
+        layout, limits = self.layout, self.policy.set_limits
+        size = int(self.candidates.blocks.bytes_or_0[member].sum())
         is_too_large = size > (limits.bytes or size) or len(member) > (limits.blocks or len(member))
         if is_too_large or len(member) < 2 or layout.settled[member].all():
             return -np.inf
@@ -111,19 +101,19 @@ class BoxSets:
 
     def _costs(self, member: IntArray, block_rows: float) -> FloatArray:
         """Cost of each block, float64 (k,); a block larger than a full one costs as much as several."""
-        layout = self._layout
+        layout = self.layout
         costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
         return costs * np.maximum(self._rows[member] / block_rows, 1)
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into so many full ``blocks``, of this cost now."""
         threshold = self.policy.thresholds(np.array([self._blocks_of[group]]))[0]
-        of_copies = threshold ** (1 / self._layout.lower.shape[1]) - 1
+        of_copies = threshold ** (1 / self.layout.lower.shape[1]) - 1
         return float(max(of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost))
 
     def _points(self, member: IntArray) -> Points:
         """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""
-        layout, load = self._layout, self._layout.load[member]
+        layout, load = self.layout, self.layout.load[member]
         parts, known = [], np.zeros(len(member), np.bool_)
         for number in np.unique(load).tolist():
             if number in layout.samples:
@@ -137,11 +127,11 @@ class BoxSets:
             boxes, rows = layout.take(others), self._rows[others]
             count = int(np.clip(_MOST_POINTS // len(others), _LEAST_POINTS, _POINTS))
             parts.append(points_in_boxes(boxes.lower, boxes.rank, boxes.upper, rows, count))
-        return join_points(parts)
+        return Points(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _windows(self, member: IntArray) -> Iterator[tuple[float, IntArray]]:
         """Yield neighbouring runs of one group that may pay to be merged, and by how much."""
-        layout = self._layout.take(member)
+        layout = self.layout.take(member)
         run, of_block = np.unique(layout.run, return_inverse=True)
         if len(run) < 2:
             return
@@ -169,24 +159,24 @@ class BoxSets:
 
     @cached_property
     def _rows(self) -> IntArray:
-        rows, deleted = self._blocks.rows, self._blocks.deleted
+        rows, deleted = self.candidates.blocks.rows, self.candidates.blocks.deleted
         if rows is None:
-            return np.full(len(self._blocks), self.policy.block_rows)
+            return np.full(len(self.candidates.blocks), self.policy.block_rows)
         return np.maximum(rows if deleted is None else rows - deleted, 1)
 
     @cached_property
     def _groups(self) -> list[IntArray]:
         """Candidates of each group that may hold a set: positions, ascending, int64 (k,) each."""
         position = np.sort(self.candidates.position).astype(np.int64)
-        group = self._layout.group[position]
+        group = self.layout.group[position]
         order = np.argsort(group, kind="stable")
         parts = np.split(position[order], np.flatnonzero(np.diff(group[order])) + 1)
-        return [part for part in parts if len(part) > 1 and self._layout.group[part[0]] >= 0]
+        return [part for part in parts if len(part) > 1 and self.layout.group[part[0]] >= 0]
 
     @cached_property
     def _price_of(self) -> dict[int, tuple[float, float]]:
         """By group: what a block costs in a table sorted at once, and the rows in a full block."""
-        layout, size = self._layout, self._blocks.bytes_or_0.sum()
+        layout, size = self.layout, self.candidates.blocks.bytes_or_0.sum()
         block_rows = float(self.policy.block_rows)
         if self.policy.block_bytes is not None and size:
             block_rows = max(1.0, min(block_rows, self._rows.sum() * self.policy.block_bytes / size))
@@ -200,5 +190,7 @@ class BoxSets:
     @cached_property
     def _blocks_of(self) -> dict[int, int]:
         """Blocks of each group's partition."""
-        count = np.bincount(self._blocks.partition)
-        return dict(zip(self._layout.group.tolist(), count[self._blocks.partition].tolist(), strict=True))
+        count = np.bincount(self.candidates.blocks.partition)
+        return dict(
+            zip(self.layout.group.tolist(), count[self.candidates.blocks.partition].tolist(), strict=True)
+        )

@@ -9,7 +9,7 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from dbt_recluster.planner.arrays import (
     FloatArray,
     IntArray,
     Intervals,
+    arrays_at,
     combined_ranks,
     dense_ranks,
     narrow,
@@ -80,8 +81,7 @@ class Candidates:
 
     def take(self, member: IntArray | BoolArray) -> Candidates:
         """The candidates at these positions, ascending."""
-        values = (getattr(self, field.name)[member] for field in fields(self)[1:])
-        return Candidates(self.blocks, *values)
+        return replace(self, **arrays_at(self, member))
 
     @property
     def deleted_share(self) -> FloatArray:

@@ -25,8 +25,8 @@ _POINTS, _MOST_BLOCKS = 12, 4_096
 # Boxes that reads ask for, and how much of each column they take.
 _QUERIES, _SIDE = 256, 0.01
 
-# Least and greatest values of n ranges, int64 (n,) each.
-Ranges = tuple[IntArray, IntArray]
+# Least and greatest values of n ranges of each column, int64 (columns, n) each.
+Ranges = Sequence[IntArray]
 
 
 @dataclass(frozen=True)
@@ -68,36 +68,36 @@ def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
         none = (0.0,) * columns
         return CurveInformation(0, none, 0.0, 0, none, 0.0)
     at_once, _ = _sorted_at_once(blocks, blocks.groups(block_rows), block_rows)
-    now = list(zip(blocks.boxes.lower, blocks.boxes.upper, strict=True))
-    asked = _boxes_asked(blocks)
+    now, asked = (blocks.boxes.lower, blocks.boxes.upper), _boxes_asked(blocks)
     return CurveInformation(
         len(blocks.rows),
         _point_blocks(now, blocks.curve.parts),
         _mean_opened(now, asked),
-        len(at_once[0][0]),
+        at_once[0].shape[1],
         _point_blocks(at_once, blocks.curve.parts),
         _mean_opened(at_once, asked),
     )
 
 
-def _point_blocks(boxes: Sequence[Ranges], parts: int) -> tuple[float, ...]:
+def _point_blocks(boxes: Ranges, parts: int) -> tuple[float, ...]:
     """Mean blocks over a value of each column: parts have equal shares of the rows."""
-    return tuple(rounded(float((upper - lower + 1).sum() / parts)) for lower, upper in boxes)
+    lower, upper = boxes
+    return tuple(rounded(float(total / parts)) for total in (upper - lower + 1).sum(axis=1))
 
 
-def _boxes_asked(blocks: CurveBlocks) -> list[Ranges]:
-    """Ranks that reads of `_SIDE` of each column around rows ask for: int64 (q,) each."""
+def _boxes_asked(blocks: CurveBlocks) -> Ranges:
+    """Ranks that reads of `_SIDE` of each column around rows ask for."""
     total = np.cumsum(np.maximum(blocks.rows, 1))
     block = np.searchsorted(total, (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1])
-    lower, upper = (np.column_stack(ends)[block] for ends in (blocks.boxes.lower, blocks.boxes.upper))
-    centre = points_in_boxes(lower, lower, upper, np.ones(_QUERIES, np.int64), 1).rank
+    lower, upper = (ends.T[block] for ends in (blocks.boxes.lower, blocks.boxes.upper))
+    centre = points_in_boxes(lower, lower, upper, np.ones(_QUERIES, np.int64), 1).rank.T
     half = int(_SIDE / 2 * blocks.curve.parts)
-    return [(column - half, column + half) for column in centre.T]
+    return centre - half, centre + half
 
 
-def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> tuple[list[Ranges], IntArray]:
-    """Ranks that each block of a column would have if each group were merged at once, and how many each group has."""
-    lower, upper = (np.column_stack(ends) for ends in (blocks.boxes.lower, blocks.boxes.upper))
+def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> tuple[Ranges, IntArray]:
+    """Ranks that each block would have if each group were merged at once, and how many blocks each group has."""
+    lower, upper = (np.ascontiguousarray(ends.T) for ends in (blocks.boxes.lower, blocks.boxes.upper))
     parts, order = blocks.curve.parts, np.argsort(group, kind="stable")
     boxes: list[tuple[IntArray, IntArray]] = []
     for member in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
@@ -112,8 +112,8 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
         points = points_in_boxes(lower[member], blocks.rank[member], upper[member], rows, _POINTS)
         tree = cut_into_boxes(points, block_rows, parts, float(np.minimum(width, side).sum()))
         boxes.append((tree.lower, tree.upper))
-    least, greatest = (np.concatenate(ends).T for ends in zip(*boxes, strict=True))
-    return list(zip(least, greatest, strict=True)), np.array([len(low) for low, _ in boxes])
+    least, greatest = (np.ascontiguousarray(np.concatenate(ends).T) for ends in zip(*boxes, strict=True))
+    return (least, greatest), np.array([len(low) for low, _ in boxes])
 
 
 def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
@@ -125,20 +125,16 @@ def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray
     return first, np.maximum(last, first)
 
 
-def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> BoolArray:
+def _opened(blocks: Ranges, asked: Ranges, read: int) -> BoolArray:
     """Blocks whose box intersects the read in every column: bool (n,)."""
-    opened: BoolArray = np.logical_and.reduce(
-        [
-            (low <= greatest[read]) & (high >= least[read])
-            for (low, high), (least, greatest) in zip(blocks, asked, strict=True)
-        ]
-    )
+    (lower, upper), (least, greatest) = blocks, asked
+    opened: BoolArray = np.logical_and.reduce((lower <= greatest[:, [read]]) & (upper >= least[:, [read]]))
     return opened
 
 
-def _mean_opened(blocks: Sequence[Ranges], asked: Sequence[Ranges]) -> float:
+def _mean_opened(blocks: Ranges, asked: Ranges) -> float:
     """Mean number of blocks opened by a read."""
-    reads = len(asked[0][0])
+    reads = asked[0].shape[1]
     return rounded(sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads)
 
 
@@ -161,13 +157,16 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     """
     n, _, columns = ranked_columns(blocks.lower, blocks.upper, blocks.unbounded, reads)
     placed = [place_reads([column], n) for column in columns]
-    now = [(column.blocks[:n], column.blocks[n:]) for column in placed]
-    asked: list[Ranges] = [(column.lower, column.upper) for column in placed]
+    now = [np.stack([column.blocks[ends] for column in placed]) for ends in (slice(n), slice(n, None))]
+    asked = np.stack([column.lower for column in placed]), np.stack([column.upper for column in placed])
     group, leading = blocks.groups(blocks.rows.mean()), blocks.leading
     block_rows = -(-int(np.maximum(blocks.rows, 1).sum()) // n)
     sorted_blocks, count = _sorted_at_once(blocks, group, block_rows)
-    at_once = [*_repeated(now[:leading], group, count), *sorted_blocks]
-    asked_at_once = [*asked[:leading], *_parts_asked(blocks, reads)]
+    # A block of a group may have any of its values of the leading columns.
+    of_groups = zip(hulls(group, *(ends[:leading].T for ends in now)), sorted_blocks, strict=True)
+    at_once = [np.concatenate([np.repeat(hull.T, count, axis=1), ends]) for hull, ends in of_groups]
+    parts_asked = zip(asked, _parts_asked(blocks, reads), strict=True)
+    asked_at_once = [np.concatenate([ends[:leading], parts]) for ends, parts in parts_asked]
     costs = [
         (np.flatnonzero(_opened(now, asked, read)), np.count_nonzero(_opened(at_once, asked_at_once, read)))
         for read in range(len(placed[0].lower))
@@ -180,19 +179,8 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
 
 
-def _repeated(columns: Sequence[Ranges], group: IntArray, count: IntArray) -> list[Ranges]:
-    """The hull of the intervals of each group, (n,) in each column, repeated ``count``, int64 (groups,), times."""
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    hulls = [
-        (np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts))
-        for low, high in columns
-    ]
-    return [(np.repeat(least, count), np.repeat(greatest, count)) for least, greatest in hulls]
-
-
-def _parts_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
-    """The first and the last part of each column of the curve that reads ask for, int64 (m,) each."""
+def _parts_asked(blocks: CurveBlocks, reads: Reads) -> Ranges:
+    """The first and the last part of each column of the curve that reads ask for."""
     curve, leading = blocks.curve, blocks.leading
     lower, upper = (
         [
@@ -201,8 +189,6 @@ def _parts_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
         ]
         for side in (reads.lower, reads.upper)
     )
-    last = curve.parts - 1
-    return [
-        (low, np.where(np.asarray(end.is_valid()), high, last))
-        for low, high, end in zip(curve.ranks(lower, first=True), curve.ranks(upper), upper, strict=True)
-    ]
+    is_open = np.stack([np.asarray(ends.is_null()) for ends in upper])
+    last = np.where(is_open, curve.parts - 1, curve.ranks(upper))
+    return curve.ranks(lower, first=True), last

@@ -8,10 +8,9 @@ docs/design/curves.md says why, and what is decided by boxes instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,14 @@ import pyarrow.compute as pc
 
 from dbt_recluster.key.box_tree import Points, hulls
 from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks, dense_ranks, fewest_chains
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    IntArray,
+    arrays_at,
+    combined_ranks,
+    dense_ranks,
+    fewest_chains,
+)
 from dbt_recluster.planner.ranks import rank_column
 
 # `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
@@ -36,8 +42,8 @@ _THIN = 0.25
 class Boxes:
     """Boxes of n blocks: the ranks of their bounds in each column of a curve."""
 
-    lower: Sequence[IntArray]  # int64 (n,) for each column
-    upper: Sequence[IntArray]  # likewise
+    lower: IntArray  # int64 (columns, n)
+    upper: IntArray  # likewise
     bits: int  # of each rank
     rows: IntArray | None = (
         None  # tells equal boxes apart, so that plans do not depend on the order of blocks
@@ -55,13 +61,9 @@ class Boxes:
         It is the mean of the two middle ones among the places of the centres of the box's 2**d quarters. The centre of
         the box itself may belong to a neighbour, where a block is three quarters of a cell.
         """
-        quarters = [
-            [
-                low + ((high - low) * quarter + 2) // 4
-                for low, high, quarter in zip(self.lower, self.upper, corner, strict=True)
-            ]
-            for corner in product((1, 3), repeat=len(self.lower))
-        ]
+        lower, side = np.asarray(self.lower), np.subtract(self.upper, self.lower)
+        corners = np.array(list(product((1, 3), repeat=len(lower))))[:, :, None]
+        quarters = (lower + (side * corner + 2) // 4 for corner in corners)
         places = np.sort(np.stack([hilbert_index(quarter, self.bits) for quarter in quarters]), axis=0)
         half = len(places) // 2
         middle: IntArray = (places[half - 1] + places[half]) // 2
@@ -123,11 +125,7 @@ class Layout:
 
     def take(self, positions: IntArray) -> Layout:
         """The layout of the blocks at these positions."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays: dict[str, Any] = {
-            name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
-        }
-        return replace(self, **arrays)
+        return replace(self, **arrays_at(self, positions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,19 +156,16 @@ class CurveBlocks:
     @cached_property
     def boxes(self) -> Boxes:
         """The boxes of the blocks. NULL is in the first part of a column, NaN and an unknown bound in the last."""
-        lower, upper, unbounded = (part[self.leading :] for part in (self.lower, self.upper, self.unbounded))
-        lows, last = self.curve.ranks(lower, first=True), self.curve.parts - 1
-        highs = [
-            np.where(unknown, last, np.maximum(low, high))
-            for low, high, unknown in zip(lows, self.curve.ranks(upper), unbounded, strict=True)
-        ]
-        return Boxes(lows, highs, self.curve.bits, self.rows)
+        own, curve = slice(self.leading, None), self.curve
+        low = curve.ranks(self.lower[own], first=True)
+        high = np.maximum(low, curve.ranks(self.upper[own]))
+        return Boxes(low, np.where(self.unbounded[own], curve.parts - 1, high), curve.bits, self.rows)
 
     @cached_property
     def rank(self) -> IntArray:
         """The least rank of a row of each block, int64 (n, columns): above its box's if a value fills several parts."""
-        ranks = np.column_stack(self.curve.ranks(self.lower[self.leading :]))
-        return np.clip(ranks, *map(np.column_stack, (self.boxes.lower, self.boxes.upper)))
+        ranks = self.curve.ranks(self.lower[self.leading :])
+        return np.ascontiguousarray(np.clip(ranks, self.boxes.lower, self.boxes.upper).T)
 
     @cached_property
     def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
@@ -206,12 +201,12 @@ class CurveBlocks:
         """
         key, _, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
-        lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
+        lower, upper = (np.ascontiguousarray(ends.T) for ends in (boxes.lower, boxes.upper))
         is_load = (run <= 0) & (added_by > 0)
         if (is_one & is_load).any():
             load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
             # Rows lie along the curve by the last part that their value fills.
-            of_rows = Boxes(list(self.rank.T), boxes.upper, boxes.bits, self.rows)
+            of_rows = Boxes(self.rank.T, boxes.upper, boxes.bits, self.rows)
             run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
         thin = self._are_thin(group, lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled

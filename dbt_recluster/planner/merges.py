@@ -80,11 +80,11 @@ class Plan:
         bytes: Bytes to read in all sets; 0 if unknown.
         reason: Why there is, or is not, something to do.
         limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
+        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
         reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
             far as merges can reduce it. 0 if no block can be narrowed.
-        by_reads: Whether the read depth was compared instead.
         threshold: What it was compared with: the greatest depth allowed in that partition.
-        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
+        by_reads: Whether the read depth was compared instead.
     """
 
     block_sets: tuple[BlockSet, ...]
@@ -92,10 +92,10 @@ class Plan:
     bytes: int
     reason: str
     limited: bool = False
-    reducible_depth: float = 0.0
-    by_reads: bool = False
     needed: int | None = None
+    reducible_depth: float = 0.0
     threshold: float = 1.0
+    by_reads: bool = False
 
     @property
     def members(self) -> BlockSets:

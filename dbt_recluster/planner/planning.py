@@ -65,17 +65,8 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
                 f"{size_text(needed, up=True)} would do"
             )
     block_sets = planner.block_sets(selection)
-    return Plan(
-        block_sets,
-        sum(block_set.rows for block_set in block_sets),
-        sum(block_set.bytes for block_set in block_sets),
-        reason,
-        needed is not None,
-        selection.worst.depth,
-        selection.worst.by_reads,
-        needed,
-        selection.worst.limit,
-    )
+    rows, size = (sum(getattr(block_set, name) for block_set in block_sets) for name in ("rows", "bytes"))
+    return Plan(block_sets, rows, size, reason, needed is not None, needed, *selection.worst)
 
 
 def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
@@ -120,7 +111,7 @@ class _Planner:
         strategy = BY_NAME[policy.strategy]
         boxes, own = None, no_sets()
         if strategy.compacts and eligible.blocks.layout is not None and len(eligible):
-            boxes = BoxSets(eligible, policy)
+            boxes = BoxSets(eligible, eligible.blocks.layout, policy)
             own = eligible.sets_of(boxes.select())
         sets, worst = self._by_depth(strategy, own.member)
         sets = self._worthwhile(sets)

@@ -98,9 +98,8 @@ class Policy:
 
     def thresholds(self, count: IntArray) -> FloatArray:
         """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""
-        if (threshold := self.threshold) is not None:
-            return np.full(len(count), threshold)
-        thresholds: FloatArray = np.maximum(1.0, self.depth * count) * self.tolerance
+        depths = np.maximum(1.0, self.depth * (count if self.depth < 1 else np.ones(len(count))))
+        thresholds: FloatArray = depths * self.tolerance
         return thresholds
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.prices import PriceList
-from dbt_recluster.clustering.suspension import Suspension
+from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 

@@ -10,8 +10,7 @@ from clustered_models import run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.suspension import Suspension
-from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table import ClusteredTable, Suspension
 from dbt_recluster.iceberg.table_properties import SUSPENDED
 from dbt_recluster.maintenance import (
     clustering_depth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import Thread
 from typing import Any
@@ -27,24 +28,27 @@ from dbt_recluster.planner import plan
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)
 
 
-def make(spark: Any, schema: str, clause: str = "partitioned by (p)", **properties: str) -> str:
+def make(spark: Any, schema: str, partitions: Sequence[int] = (), by: str = "p", **properties: str) -> str:
+    """Make a table and load the keys 0 to 99 into each of these partitions in turn."""
     table = f"{schema}.t"
-    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    listed = "".join(f", '{name}' = '{value}'" for name, value in properties.items())
+    clause = f"partitioned by ({by})" if by else ""
     spark.sql(
-        f"create table {table} (k bigint, p int) using iceberg {clause} tblproperties ('write.distribution-mode' = "
-        f"'none'{', ' + listed if listed else ''})"
+        f"create table {table} (k bigint, p int) using iceberg {clause} "
+        f"tblproperties ('write.distribution-mode' = 'none'{listed})"
     )
+    for partition in partitions:
+        load(spark, table, partition)
     return table
 
 
-def load(spark: Any, table: str, partition: int, keys: range, files: int = 1) -> None:
-    spark.range(keys.start, keys.stop, 1, files).selectExpr("id as k", f"{partition} as p").writeTo(
-        table
-    ).append()
+def load(spark: Any, table: str, partition: int, keys: range = range(100), files: int = 1) -> None:
+    rows = spark.range(keys.start, keys.stop, 1, files).selectExpr("id as k", f"{partition} as p")
+    rows.writeTo(table).append()
 
 
-def build(spark: Any, table: str) -> Any:
-    return Recluster(ClusteredTable(spark, table, "k"), BUILD).run()
+def build(spark: Any, table: str, **given: Any) -> Any:
+    return Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, **given)).run()
 
 
 def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
@@ -62,16 +66,13 @@ def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
 
 def settle(spark: Any, table: str) -> None:
     """Recluster until a round leaves nothing to do, and forget that it was seen."""
-    Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, final=True, trigger="manual")).run()
+    build(spark, table, final=True, trigger="manual")
     forget_checkpoints()
 
 
 @pytest.mark.thorough
 def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for partition in range(3):
-        for _ in range(2):
-            load(spark, table, partition, range(100))
+    table = make(spark, schema, (0, 0, 1, 1, 2, 2))
     first = build(spark, table)
     assert (first.blocks_in, first.depth_before) == (6, 2)
     planned, *committed = (snapshot.id for snapshot in IcebergTable.load(spark, table).snapshots()[-2:])
@@ -80,7 +81,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     assert recorded["partitions"] == [[0, {"1000": partition}] for partition in range(3)]
     settle(spark, table)
     load(spark, table, 1, range(1000, 1100))
-    load(spark, table, 5, range(100))
+    load(spark, table, 5)
     done = build(spark, table)
     # Those of the load, and those that the last recluster wrote.
     assert done.reason == (
@@ -88,62 +89,48 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
         "table"
     )
     assert (done.depth_before, done.depth_after) == (None, None)
-    assert (
-        done.blocks_before
-        == done.blocks_after
-        == int(spark.sql(f"select count(*) from {table}.files").first()[0])
-    )
-    again = build(spark, table)
-    assert again.reason == "nothing has changed since the last check of the table"
-    load(spark, table, 7, range(100))
+    assert done.blocks_before == done.blocks_after == spark.table(f"{table}.files").count()
+    assert build(spark, table).reason == "nothing has changed since the last check of the table"
+    load(spark, table, 7)
     assert "in the 1 partition changed" in build(spark, table).reason
     load(spark, table, 7, range(50, 150))
     found = build(spark, table)
     assert (len(found.rounds), found.blocks_in) == (1, 2)
-    assert found.depth_before is not None
     assert found.depth_before > 1
 
 
 @pytest.mark.thorough
-def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for _ in range(2):
-        load(spark, table, 0, range(100))
+def test_a_checkpoint_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
+    table = make(spark, schema, (0, 0))
     settle(spark, table)
-    options = BUILD
 
-    def is_known(by: str = "k", given: ReclusterOptions = options) -> bool:
-        under_key = ClusteredTable(spark, table, by)
-        policy = replace(given.policy, block_bytes=under_key.block_bytes)
-        return Checkpoint(under_key, policy).changed(under_key.iceberg.snapshot_id) is not None
+    def is_known(by: str = "k", **given: Any) -> bool:
+        keyed = ClusteredTable(spark, table, by)
+        policy = replace(replace(BUILD, **given).policy, block_bytes=keyed.block_bytes)
+        return Checkpoint(keyed, policy).changed(keyed.iceberg.snapshot_id) is not None
 
     assert is_known()
-    assert is_known(given=replace(options, max_bytes=10**9))
+    assert is_known(max_bytes=10**9)
     assert not is_known(by="p")
-    for other in (
-        replace(options, depth=2),
-        replace(options, block_rows=99),
-        replace(options, strategy="peak"),
-    ):
-        assert not is_known(given=other)
+    for other in ({"depth": 2}, {"block_rows": 99}, {"strategy": "peak"}):
+        assert not is_known(**other), other
     recorded = IcebergTable.load(spark, table).properties
-    rules, level, size = (
-        json.loads(recorded[CHECKPOINT])["rules"],
-        "recluster.levels",
-        "write.target-file-size-bytes",
-    )
+    rules = json.loads(recorded[CHECKPOINT])["rules"]
+    level, size = "recluster.levels", "write.target-file-size-bytes"
+    wrong = [{"planned": []}, {"planned": 10**30, "committed": [10**30]}]
 
     def put(name: str, value: str) -> str:
         return f"set tblproperties ('{name}' = '{value}')"
 
-    wrong = ["nonsense", "1", "[]", "{}", f'{{"rules": "{rules}"}}', f'{{"rules": "{rules}", "planned": []}}']
-    wrong += [f'{{"rules": "{rules}", "planned": 1{"0" * 30}, "committed": [1{"0" * 30}]}}']
     for change, undo in (
         (f"unset tblproperties ('{level}')", put(level, recorded[level])),
         (put(size, "1000"), f"unset tblproperties ('{size}')"),
         ("add partition field bucket(2, k)", "drop partition field bucket(2, k)"),
         ("write ordered by p", "write locally ordered by k nulls first"),
-        *((put(CHECKPOINT, text), put(CHECKPOINT, recorded[CHECKPOINT])) for text in wrong),
+        *(
+            (put(CHECKPOINT, json.dumps({"rules": rules, **part})), put(CHECKPOINT, recorded[CHECKPOINT]))
+            for part in wrong
+        ),
         ("add column c int", None),
     ):
         spark.sql(f"alter table {table} {change}")
@@ -154,46 +141,44 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
 
 
 @pytest.mark.thorough
-def test_what_others_commit_during_a_merge_is_looked_at(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for partition in (0, 0, 1):
-        load(spark, table, partition, range(100))
-    meanwhile = Meanwhile("commit", lambda: load(spark, table, 1, range(50, 150)))
-    done = Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run()
-    assert (done.blocks_in, meanwhile.errors) == (2, [])
+def test_what_others_change_during_a_merge_is_not_taken_for_checked(spark: Any, schema: str) -> None:
+    table = make(spark, schema, (0, 0, 1))
+    loads = Meanwhile("commit", lambda: load(spark, table, 1, range(50, 150)))
+    assert (build(spark, table, progress=loads).blocks_in, loads.errors) == (2, [])
     found = build(spark, table)
     assert (found.blocks_in, found.blocks_before) == (2, 4)
+    load(spark, table, 0)
+    change = f"alter table {table} set tblproperties ('write.target-file-size-bytes' = '5000')"
+    alters = Meanwhile("commit", lambda: (spark.sql(change), load(spark, table, 2, range(9))))
+    recorded = IcebergTable.load(spark, table).properties[CHECKPOINT]
+    assert build(spark, table, progress=alters).rounds
+    assert IcebergTable.load(spark, table).properties.get(CHECKPOINT) in (None, recorded)
 
 
 @pytest.mark.thorough
 def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for partition in (0, 0, 1, 1):
-        load(spark, table, partition, range(100))
+    table = make(spark, schema, (0, 0, 1, 1))
     size = int(spark.sql(f"select max(file_size_in_bytes) from {table}.files").first()[0])
 
     def is_recorded(**limit: Any) -> bool:
-        done = Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, **limit)).run()
-        assert done.rounds
+        assert build(spark, table, **limit).rounds
         return CHECKPOINT in IcebergTable.load(spark, table).properties
 
     assert not is_recorded(max_bytes=2 * size)
     assert is_recorded(max_bytes=2 * size)  # the rest
     for partition in (0, 0, 1, 1):
-        load(spark, table, partition, range(100))
+        load(spark, table, partition)
     assert not is_recorded(where="p = 1")
     assert is_recorded()
 
 
 @pytest.mark.thorough
 def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for partition in (0, 0, 1, 1):
-        load(spark, table, partition, range(100))
+    table = make(spark, schema, (0, 0, 1, 1))
     planned = IcebergTable.load(spark, table).snapshot_id
     assert build(spark, table).blocks_in == 4
     spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {planned})")
-    load(spark, table, 7, range(100))
+    load(spark, table, 7)
     forget_checkpoints()
     assert build(spark, table).blocks_in == 4
 
@@ -201,23 +186,20 @@ def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
 @pytest.mark.thorough
 def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
     """At a threshold below 2 the planner puts partitions off while others have cheaper sets."""
-    table, options = make(spark, schema), replace(BUILD, depth=1.5)
+    table = make(spark, schema)
     for first, last, partition in ((9, 12, 0), (4, 5, 0), (7, 10, 0), (5, 10, 1), (8, 13, 1)):
         keys = f"cast({first * 1000} + id * {(last - first) * 1000} / 99 as bigint) as k"
         spark.range(0, 100, 1, 1).selectExpr(keys, f"{partition} as p").writeTo(table).append()
-    keyed = ClusteredTable(spark, table, "k")
-    assert Recluster(keyed, options).run().blocks_in == 2
+    assert build(spark, table, depth=1.5).blocks_in == 2
     forget_checkpoints()
-    assert not agrees(spark, table, options)
-    assert Recluster(ClusteredTable(spark, table, "k"), options).run().blocks_in == 2
+    assert not agrees(spark, table, replace(BUILD, depth=1.5))
+    assert build(spark, table, depth=1.5).blocks_in == 2
 
 
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_file_that_was_removed_and_added_again_has_changed(spark: Any, schema: str, version: int) -> None:
-    table = make(spark, schema, **{"format-version": str(version)})
-    for partition in (0, 0, 1):
-        load(spark, table, partition, range(100))
+    table = make(spark, schema, (0, 0, 1), **{"format-version": str(version)})
     settle(spark, table)
     build(spark, table)
     before = IcebergTable.load(spark, table).snapshot_id
@@ -235,16 +217,14 @@ def test_another_thread_commits_while_this_one_plans(
 ) -> None:
     """A catalog with a cache gives both the same table object."""
     spark.sql(f"create schema {hadoop_catalog}.s")
-    table = make(spark, f"{hadoop_catalog}.s")
-    for partition in (0, 1):
-        load(spark, table, partition, range(100))
+    table = make(spark, f"{hadoop_catalog}.s", (0, 1))
     build(spark, table)  # sets the sort order
-    plan_now, others = module.plan, iter([range(100)])
+    plan_now, others = module.plan, iter([1])
 
     def plan_then_load(*arguments: Any) -> Any:
         planned = plan_now(*arguments)
-        for keys in others:
-            thread = Thread(target=load, args=(spark, table, 1, keys))
+        for partition in others:
+            thread = Thread(target=load, args=(spark, table, partition))
             thread.start()
             thread.join()
         return planned
@@ -255,72 +235,38 @@ def test_another_thread_commits_while_this_one_plans(
     assert build(spark, table).blocks_in == 2
 
 
-def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for partition in (0, 0, 1):
-        load(spark, table, partition, range(100))
-    change = f"alter table {table} set tblproperties ('write.target-file-size-bytes' = '5000')"
-    meanwhile = Meanwhile("commit", lambda: (spark.sql(change), load(spark, table, 2, range(9))))
-    assert (
-        Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run().blocks_in == 2
-    )
-    assert CHECKPOINT not in IcebergTable.load(spark, table).properties
-
-
-@pytest.mark.parametrize(
-    ("clause", "known"),
-    [
-        ("partitioned by (p)", True),
-        ("partitioned by (bucket(3, k), truncate(2, p))", True),
-        ("", False),
-    ],
-)
-def test_what_can_be_told_of_an_append(spark: Any, schema: str, clause: str, known: bool) -> None:
-    table = make(spark, schema, clause)
-    load(spark, table, 0, range(10))
-    iceberg = IcebergTable.load(spark, table)
-    first = iceberg.snapshot_id
-    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 0
-    load(spark, table, 1, range(1))
-    iceberg.refresh()
-    changed = changed_partitions(iceberg, first, iceberg.snapshot_id)
-    assert (changed is not None) == known
-    if known:
-        assert len(changed) == 1
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("limit", ["MOST_MANIFESTS", "MOST_ENTRIES", "MOST_PARTITIONS"])
-def test_too_much_of_a_change_is_not_told(
+def test_changes_beyond_a_limit_are_unknown(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    table = make(spark, schema)
-    load(spark, table, 0, range(10))
+    table = make(spark, schema, range(4))
     iceberg = IcebergTable.load(spark, table)
-    first = iceberg.snapshot_id
-    for partition in (1, 2, 3):
-        load(spark, table, partition, range(10))
-    iceberg.refresh()
+    since = iceberg.snapshots()[0].id, iceberg.snapshot_id
     monkeypatch.setattr(changed_partitions_module, limit, 3)
-    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 3
+    assert len(changed_partitions(iceberg, *since)) == 3
     monkeypatch.setattr(changed_partitions_module, limit, 2)
-    assert changed_partitions(iceberg, first, iceberg.snapshot_id) is None
+    assert changed_partitions(iceberg, *since) is None
 
 
-def test_a_snapshot_that_is_gone_or_not_an_ancestor_tells_nothing(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
-    for load_number in range(3):
-        load(spark, table, load_number, range(10))
+@pytest.mark.parametrize(("by", "known"), [("p", True), ("bucket(3, k), truncate(2, p)", True), ("", False)])
+def test_changes_are_known_of_partitions_since_an_ancestor(
+    spark: Any, schema: str, by: str, known: bool
+) -> None:
+    table = make(spark, schema, by=by)
+    for partition in (0, 2, 4):
+        load(spark, table, partition, range(1))
     iceberg = IcebergTable.load(spark, table)
     first, second, third = (snapshot.id for snapshot in iceberg.snapshots())
+    assert len(changed_partitions(iceberg, third, third)) == 0
+    changed = changed_partitions(iceberg, first, third)
+    assert (changed is not None and len(changed) == 2) == known
     spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {second})")
     iceberg.refresh()
-    assert changed_partitions(iceberg, third, iceberg.snapshot_id) is None
-    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 1
+    assert changed_partitions(iceberg, third, second) is None
     iceberg.java.expireSnapshots().expireSnapshotId(first).commit()
     iceberg.refresh()
-    assert changed_partitions(iceberg, first, iceberg.snapshot_id) is None
-    assert changed_partitions(iceberg, 1, iceberg.snapshot_id) is None
+    assert changed_partitions(iceberg, first, second) is None
 
 
 @pytest.mark.thorough
@@ -332,16 +278,9 @@ def test_whatever_others_do_a_look_at_the_changes_finds_what_a_full_look_finds(
     spark: Any, schema: str, version: int, seed: int, changes: int
 ) -> None:
     numbers = random.Random(seed)
-    table = make(
-        spark,
-        schema,
-        **{
-            "format-version": str(version),
-            "write.delete.mode": "merge-on-read",
-            "write.update.mode": "merge-on-read",
-            "commit.manifest.min-count-to-merge": "4",
-        },
-    )
+    properties = {f"write.{change}.mode": "merge-on-read" for change in ("delete", "update")}
+    properties |= {"format-version": str(version), "commit.manifest.min-count-to-merge": "4"}
+    table = make(spark, schema, **properties)
     for partition in range(4):
         load(spark, table, partition, range(200), 2)
     settle(spark, table)

@@ -20,7 +20,9 @@ from tables import (
     metadata_file,
     orphans,
     rewrite_manifests,
+    spark_settings,
     staged_sets,
+    stays_as_it_is,
 )
 
 from dbt_recluster.clustering import rounds
@@ -29,12 +31,12 @@ from dbt_recluster.exceptions import (
     CommitFailedError,
     CommitMismatchError,
     CommitStateUnknownError,
-    ReclusterError,
+    MergeFailedError,
 )
 from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
-from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.maintenance import recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
@@ -114,89 +116,69 @@ def test_an_append_while_the_transaction_is_sent(
     assert [level > 0 for level in levels(spark, name)] == [False] + [True] * result.rounds[0].blocks_out
 
 
-def list_first_again(spark: Any, name: str) -> None:
-    list_again(spark, name, "id = 1")
+WRONG_COMMITS = [
+    ("manifests first", "nothing"),
+    pytest.param("manifests last", "nothing", marks=pytest.mark.exhaustive),
+    ("manifests first", "another commit"),
+    ("manifests first", "no answer"),
+    ("manifests first", "an expiry"),
+]
 
 
-def roll_back(spark: Any, error: CommitMismatchError) -> None:
-    """Run the statement that the error names."""
-    (statement,) = re.findall(r"CALL .*?system\.rollback_to_snapshot\('.*', \d+\)", str(error))
-    spark.sql(statement)
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize("order", ["manifests first", "manifests last"])
-def test_a_file_that_another_writer_lists_again_while_the_transaction_is_sent(
-    spark: Any, schema: str, hadoop_catalog: str, monkeypatch: pytest.MonkeyPatch, order: str
+@pytest.mark.parametrize(("order", "follows"), WRONG_COMMITS)
+def test_a_wrong_commit_is_told_with_the_statement_that_undoes_it(
+    spark: Any, schema: str, hadoop_catalog: str, monkeypatch: pytest.MonkeyPatch, order: str, follows: str
 ) -> None:
-    """Iceberg applies the transaction again and removes both listings. Nobody counts before it is committed."""
+    """Iceberg applies the transaction again, after another writer listed a file again, and removes both listings.
+
+    Nobody counts before it is committed. It may be followed by another commit, the loss of the catalog's answer, or
+    the expiry of the rows.
+    """
     if order == "manifests first":
         name = make_table(spark, f"{hadoop_catalog}.a", files=3, name="`it's ``odd```")
+        steps, wrong = [rewrite_manifests, list_again], "data-files = 7, which must be 6"
     else:
         name = make_table(spark, schema, files=3)
+        steps, wrong = [list_again, rewrite_manifests], "duplicate-files = 1, which must be 0"
     append(spark, name, 10_000, 3000, files=3)
     made: list[tuple[int, int]] = []
+    wrong_ids: list[int | None] = []
 
     def change() -> None:
-        for step in (rewrite_manifests, list_first_again)[:: 1 if order == "manifests first" else -1]:
-            step(spark, name)
+        for step in steps:
+            step(spark, name, *(["id = 1"] if step is list_again else []))
         made.append(checksum(spark, name))
 
-    commit_after(monkeypatch, change)
-    wrong = (
-        "data-files = 7, which must be 6"
-        if order == "manifests first"
-        else "duplicate-files = 1, which must be 0"
-    )
-    with pytest.raises(CommitMismatchError, match=f"deleted-{wrong}") as e:
-        recluster(spark, name, "k", **OPTIONS)
-    table = IcebergTable.load(spark, name)
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    assert all(str(part) in str(e.value) for part in (name, snapshot.id, snapshot.parent, "is undone too"))
+    def follow() -> None:
+        table = IcebergTable.load(spark, name)
+        wrong_ids.append(table.snapshot_id)
+        if follows == "another commit":
+            append(spark, name, 20_000, 10)
+        elif follows == "an expiry":
+            expire = table.java.expireSnapshots().expireOlderThan(2**62).retainLast(1)
+            expire.cleanExpiredFiles(False).commit()
+        elif follows == "no answer":
+            raise ValueError("no answer")
+
+    with monkeypatch.context() as patch:
+        commit_after(patch, change, follow)
+        with pytest.raises(CommitMismatchError, match=f"deleted-{wrong}") as raised:
+            recluster(spark, name, "k", **OPTIONS)
+    error, last = str(raised.value), IcebergTable.load(spark, name).snapshot_id
+    assert name in error
+    assert str(wrong_ids[0]) in error
+    assert (f"undoes {last} too" in error) == (follows == "another commit")
     spark.sql(f"refresh table {name}")
-    assert checksum(spark, name)[0] == made[0][0] - 1000
-    roll_back(spark, e.value)
+    assert checksum(spark, name)[0] == (6010 if follows == "another commit" else 6000)
+    if follows == "an expiry":
+        assert "CALL" not in error
+        assert "has expired since" in error
+        return
+    (statement,) = re.findall(r"CALL .*?system\.rollback_to_snapshot\('.*', \d+\)", error)
+    spark.sql(statement)
     assert checksum(spark, name) == made[0]
-    monkeypatch.undo()
     assert recluster(spark, name, **OPTIONS).rounds
     assert checksum(spark, name) == made[0]
-
-
-def test_a_wrong_commit_and_what_follows_it(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever follows: another commit, the loss of the catalog's answer, or the expiry of the rows."""
-    for follows in ("another commit", "no answer", "an expiry"):
-        name = make_table(spark, schema, name=follows.replace(" ", "_"), files=3)
-        append(spark, name, 10_000, 3000, files=3)
-
-        def change(name: str = name) -> None:
-            rewrite_manifests(spark, name)
-            list_first_again(spark, name)
-
-        def follow(follows: str = follows, name: str = name) -> None:
-            if follows == "another commit":
-                append(spark, name, 20_000, 10)
-            elif follows == "an expiry":
-                table = IcebergTable.load(spark, name)
-                expire = table.java.expireSnapshots().expireOlderThan(2**62).retainLast(1)
-                expire.cleanExpiredFiles(False).commit()
-            else:
-                raise ValueError("no answer")
-
-        with monkeypatch.context() as patch:
-            commit_after(patch, change, follow)
-            with pytest.raises(CommitMismatchError, match="deleted-data-files = 7, which must be 6") as e:
-                recluster(spark, name, "k", **OPTIONS)
-        later = IcebergTable.load(spark, name).snapshot_id
-        spark.sql(f"refresh table {name}")
-        assert checksum(spark, name)[0] == (6010 if follows == "another commit" else 6000)
-        assert (f"undoes {later} too" in str(e.value)) == (follows == "another commit")
-        if follows == "an expiry":
-            assert "CALL" not in str(e.value)
-            assert "has expired since" in str(e.value)
-        else:
-            roll_back(spark, e.value)
-            assert checksum(spark, name)[0] == 7000
 
 
 @pytest.mark.alike
@@ -205,27 +187,20 @@ def test_whatever_the_reason_a_table_that_would_lose_rows_is_not_committed(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     name = make_table(spark, schema, partitioned="truncate(3000, id)")
-    before, metadata = checksum(spark, name), metadata_file(spark, name)
     replace = RoundCommit._replace
 
     def replace_with_a_fault(self: RoundCommit, rewrite: Any, group: Any, order: Any) -> None:
         replace(self, rewrite, group, order)
         if fault == "another file is removed":
-            tasks = self.table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
-                self.table.java.newScan().planFiles()
-            )
-            ours = {file.path for group in self.groups for file in group.source.files}
-            others = [task.file() for task in java_items(tasks) if task.file().location() not in ours]
-            rewrite.deleteFile(others[0])
+            others = self.table.iceberg.expressions.Expressions.greaterThanOrEqual("id", 3000)
+            tasks = self.table.java.newScan().filter(others).planFiles()
+            rewrite.deleteFile(tasks.iterator().next().file())
         else:
             object.__setattr__(group, "files", (*group.files, group.files[0]))
 
     monkeypatch.setattr(RoundCommit, "_replace", replace_with_a_fault)
-    with pytest.raises(CommitFailedError, match="which must be"):
+    with stays_as_it_is(spark, name), pytest.raises(CommitFailedError, match="which must be"):
         recluster(spark, name, "k", where="id < 3000", **OPTIONS)
-    assert checksum(spark, name) == before
-    assert metadata_file(spark, name) == metadata
-    assert orphans(spark, name) == set()
 
 
 @pytest.mark.alike
@@ -261,52 +236,27 @@ def test_what_other_writers_have_not_counted(
         recluster(spark, name, **OPTIONS)
 
 
-SETTINGS = {
-    "write.parquet.row-group-size-bytes": "many",
-    "write.format.default": "bogus",
-    "write.location-provider.impl": "no.such.Provider",
-    "commit.manifest.target-size-bytes": "many",
-    "commit.retry.num-retries": "abc",
-}
-
-
-def test_settings_that_stop_a_merge_or_its_commit(spark: Any, schema: str) -> None:
-    """Whoever meets them, the table stays as it was, its sort order and properties included."""
-    for number, (setting, value) in enumerate(SETTINGS.items()):
-        name = make_table(spark, schema, name=f"t{number}", files=3, rows=100)
-        spark.sql(f"alter table {name} set tblproperties ('{setting}' = '{value}')")
-        metadata = metadata_file(spark, name)
-        with pytest.raises(ReclusterError, match=r"This round changed nothing|Nothing was changed"):
-            recluster(spark, name, "k", **OPTIONS)
-        assert metadata_file(spark, name) == metadata, setting
-        assert orphans(spark, name) == set(), setting
-
-
 @pytest.mark.parametrize("key", ["k", ["v", "k"], "truncate(5, v)", "hilbert(k, id)"], ids=str)
 def test_settings_that_read_the_sql_of_a_merge_otherwise(spark: Any, schema: str, key: Any) -> None:
     """Quoted names as regular expressions, and no columns that refer to earlier ones."""
     name = make_table(spark, schema, files=3, rows=200)
     before = checksum(spark, name)
-    lateral = "spark.sql.lateralColumnAlias.enableImplicitResolution"
-    spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
-    spark.conf.set(lateral, "false")
 
     def settings() -> dict[str, str]:
         """Those of the session, without what Iceberg sets for itself."""
         rows = map(tuple, spark.sql("set").collect())
         return {name: value for name, value in rows if "_iceberg" not in name}
 
-    unchanged = settings()
-    try:
+    names = {"parser.quotedRegexColumnNames": "true", "lateralColumnAlias.enableImplicitResolution": "false"}
+    with spark_settings(spark, {f"spark.sql.{name}": value for name, value in names.items()}):
+        unchanged = settings()
         assert recluster(spark, name, key, depth=1, block_rows=150).rounds
         assert settings() == unchanged
-    finally:
-        spark.conf.unset("spark.sql.parser.quotedRegexColumnNames")
-        spark.conf.unset(lateral)
     assert checksum(spark, name) == before
 
 
 STEPS: dict[str, tuple[Any, str]] = {
+    "verify": (merge, "verify_rewrite"),
     "plan what is left": (Checkpoint, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
     "begin": (Transaction, "begin"),
@@ -340,7 +290,7 @@ def test_an_interruption_between_merge_and_commit(
         caplog.clear()
         with monkeypatch.context() as patch:
             patch.setattr(owner, function, interrupt)
-            errors = (error, CommitFailedError, CommitStateUnknownError)
+            errors = (error, CommitFailedError, CommitStateUnknownError, MergeFailedError)
             with pytest.raises(errors) as e:
                 recluster(spark, name, "k", **OPTIONS)
         assert e.type is error or error is ValueError, step

@@ -33,29 +33,16 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
-    options = ReclusterOptions(depth=2, block_rows=100, trigger="run", after=after, when=when, **given)
+    given = {"depth": 2, "block_rows": 100, "trigger": "run", **given}
+    options = ReclusterOptions(after=after, when=when, **given)
     return Recluster(ClusteredTable(spark, table, "k"), options).run()
 
 
-@pytest.mark.thorough
-def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
-    load(spark, table, 3)
-    unmet = after_build(spark, table, {"commits": 4, "rows": 4000})
-    assert (unmet.reason, unmet.rounds, unmet.condition_met) == (
-        "no condition met: 3,000 of 4,000 rows changed, 3 of 4 commits",
-        [],
-        None,
-    )
-    assert (unmet.depth_after, unmet.threshold, unmet.blocks_after) == (3.0, 2.0, 30)
-    load(spark, table)
-    done = after_build(spark, table, {"commits": 4})
-    assert (done.condition_met, len(done.rounds)) == ("4 of 4 commits", 1)
-    # Counted from the recluster on; rows that are deleted count, and rewrites by others do not.
-    load(spark, table)
-    spark.sql(f"delete from {table} where k between 100 and 149")
-    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_data_files('{table}')")
-    reason = after_build(spark, table, {"commits": 3, "share": 0.5}).reason  # 1,000 and 250, of 4,750
-    assert reason == "no condition met: 2 of 3 commits, 26.3% of 50.0% of the rows changed"
+def unmet(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> str:
+    """Return why a build is not followed by a recluster."""
+    done = after_build(spark, table, after, when, **given)
+    assert (done.rounds, done.condition_met) == ([], None)
+    return done.reason.removeprefix("no condition met: ")
 
 
 def expire(spark: Any, table: str) -> None:
@@ -65,45 +52,54 @@ def expire(spark: Any, table: str) -> None:
 
 
 @pytest.mark.thorough
+def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
+    load(spark, table, 3)
+    waits = after_build(spark, table, {"commits": 4, "rows": 4000})
+    assert waits.reason == "no condition met: 3,000 of 4,000 rows changed, 3 of 4 commits"
+    assert (waits.depth_after, waits.threshold, waits.blocks_after) == (3.0, 2.0, 30)
+    load(spark, table)
+    done = after_build(spark, table, {"commits": 4})
+    assert (done.condition_met, len(done.rounds)) == ("4 of 4 commits", 1)
+    # Counted from the recluster on; rows that are deleted count, and rewrites by others do not.
+    load(spark, table)
+    spark.sql(f"delete from {table} where k between 100 and 149")
+    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_data_files('{table}')")
+    reason = unmet(spark, table, {"commits": 3, "share": 0.5})  # 1,000 and 250, of 4,750
+    assert reason == "2 of 3 commits, 26.3% of 50.0% of the rows changed"
+
+
+@pytest.mark.thorough
 def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) -> None:
     after = {"commits": 8, "rows": 4300}
     for day in range(1, 5):
         load(spark, table)
-        reason = f"no condition met: {1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
-        assert after_build(spark, table, after).reason == reason
+        reason = f"{1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
+        assert unmet(spark, table, after) == reason
         expire(spark, table)
-        assert after_build(spark, table, after).reason == reason  # it counts nothing twice
+        assert unmet(spark, table, after) == reason  # it counts nothing twice
     file = metadata_file(spark, table)
-    assert after_build(spark, table, after).reason == reason
+    assert unmet(spark, table, after) == reason
     assert metadata_file(spark, table) == file  # and records nothing where nothing is new
     spark.sql(f"delete from {table} where k between 100 and 149")
-    assert (
-        after_build(spark, table, after).reason
-        == "no condition met: 4,200 of 4,300 rows changed, 5 of 8 commits"
-    )
-    expire(spark, table)
-    load(spark, table)
-    done = after_build(spark, table, after)
-    assert (done.condition_met, len(done.rounds)) == ("5,200 of 4,300 rows changed", 1)
-    expire(spark, table)
-    load(spark, table)
-    assert (
-        after_build(spark, table, after).reason
-        == "no condition met: 1,000 of 4,300 rows changed, 1 of 8 commits"
-    )
+    assert unmet(spark, table, after) == "4,200 of 4,300 rows changed, 5 of 8 commits"
+    for met in ("5,200 of 4,300 rows changed", None):
+        expire(spark, table)
+        load(spark, table)
+        done = after_build(spark, table, after)
+        assert (done.condition_met, bool(done.rounds)) == (met, met is not None)
+    assert done.reason == "no condition met: 1,000 of 4,300 rows changed, 1 of 8 commits"
 
 
 @pytest.mark.thorough
 def test_the_time_without_a_recluster(spark: Any, table: str) -> None:
     """It counts from the last recluster, or else from the first commit, whatever has expired since."""
-    after = {"days": 2}
-    assert after_build(spark, table, after).reason == "no condition met: 0.0 of 2 days without a recluster"
+    after, nothing = {"days": 2}, "0.0 of 2 days without a recluster"
+    assert unmet(spark, table, after) == nothing
     load(spark, table, 2)
-    assert after_build(spark, table, after).reason == "no condition met: 0.0 of 2 days without a recluster"
+    assert unmet(spark, table, after) == nothing
     expire(spark, table)
     load(spark, table)
-    properties = ClusteredTable(spark, table).iceberg.properties
-    changes = json.loads(properties[CHANGES])
+    changes = json.loads(ClusteredTable(spark, table).iceberg.properties[CHANGES])
     for hours, met in ((47.9, None), (48.1, "48.1 of 48 hours without a recluster")):
         text = json.dumps({**changes, "since": round(time.time() - 3600 * hours)})
         spark.sql(f"alter table {table} set tblproperties ('{CHANGES}' = '{text}')")
@@ -111,30 +107,45 @@ def test_the_time_without_a_recluster(spark: Any, table: str) -> None:
         done = after_build(spark, table, {"hours": 48})
         assert (done.condition_met, bool(done.rounds)) == (met, met is not None)
     load(spark, table)
-    assert after_build(spark, table, after).reason == "no condition met: 0.0 of 2 days without a recluster"
-    assert after_build(spark, table, {"hours": 1e-6}).condition_met is not None
+    assert unmet(spark, table, after) == nothing
 
 
 @pytest.mark.thorough
-def test_the_clustering_ratio(spark: Any, table: str) -> None:
-    load(spark, table, 3)  # 3 blocks over each key: 100 * (1 - log10(3))
-    assert after_build(spark, table, when={"ratio": 52.2}).reason == (
-        "no condition met: the clustering ratio is 52.3, 52.2 wanted"
-    )
-    done = after_build(spark, table, {"days": 9}, {"ratio": 60})
-    assert (done.condition_met, len(done.rounds)) == ("the clustering ratio is 52.3, 60 wanted", 1)
-    assert after_build(spark, table, when={"ratio": 60}).rounds == []
+def test_figures_of_the_table_and_of_reads(spark: Any, table: str) -> None:
+    load(spark, table, 3)  # 3 blocks over each key
+    query, reads = f"select * from {table} where k = 310", ["k between 310 and 320"]
+    for given, reason in (
+        ({"when": {"ratio": 52.2}}, "the clustering ratio is 52.3, 52.2 wanted"),  # 100 * (1 - log10(3))
+        ({"when": {"query": query, "opens": 3}}, "the example query opens 3 blocks, 3 wanted"),
+        ({"when": {"query": query, "opens": 0.1}}, "the example query opens 3 blocks, 3 wanted"),
+        ({"when": {"skipped": 0.9}}, "no reads of the key are known"),
+        ({"when": {"skipped": 0.9}, "reads": reads}, "reads skip 90.0% of the blocks, 90.0% wanted"),
+    ):
+        assert unmet(spark, table, **given) == reason
+    admits_no_block = {"where": "k > 5000"}
+    for given, met in (
+        ({"after": {"days": 9}, "when": {"ratio": 60}}, "the clustering ratio is 52.3, 60 wanted"),
+        ({"when": [{"query": query, "opens": 2}]}, "the example query opens 3 blocks, 2 wanted"),
+        ({"when": {"query": query, "seconds": 1e-6}}, "the example query takes "),
+        ({"when": {"skipped": 0.95}, "reads": reads}, "reads skip 90.0% of the blocks, 95.0% wanted"),
+    ):
+        assert str(after_build(spark, table, **given, **admits_no_block).condition_met).startswith(met)
+    for wrong in ("select * from nowhere", f"with x as (select 7 as k) insert into {table} select k from x"):
+        with pytest.raises(PredicateError, match=r"cannot be planned|a command is no query"):
+            after_build(spark, table, when={"query": wrong, "seconds": 1})
+    assert spark.table(table).count() == 3000
 
 
 @pytest.mark.thorough
-def test_a_condition_stays_met(spark: Any, table: str) -> None:
+def test_a_condition_stays_met_and_counts_after_builds_only(spark: Any, table: str) -> None:
     """A recluster that rewrites nothing, such as one without a gain, leaves the count as it is."""
-    for _ in range(2):
+    for _ in range(3):
         load(spark, table)
         done = after_build(spark, table, {"rows": 1000}, where="k > 5000")
         assert (done.rounds, done.condition_met is None) == ([], False)
         expire(spark, table)
-    assert after_build(spark, table, {"rows": 2000}).condition_met == "2,000 of 2,000 rows changed"
+    assert after_build(spark, table, {"rows": 3000}, where="k > 5000").condition_met is not None
+    assert after_build(spark, table, {"rows": 1e9}, trigger="manual").rounds
 
 
 def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
@@ -142,47 +153,5 @@ def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
         rows = spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).using("iceberg")
         rows.tableProperty("write.distribution-mode", "none").createOrReplace()
         changed = 1000 + 2000 * build  # each build after the first one also drops a thousand rows
-        assert after_build(spark, table, {"rows": 9000, "commits": 4}).reason == (
-            f"no condition met: {changed:,} of 9,000 rows changed, {build + 1} of 4 commits"
-        )
-
-
-@pytest.mark.thorough
-def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:
-    load(spark, table, 3)
-    options = ReclusterOptions(depth=2, block_rows=100, after={"rows": 1e9})
-    assert Recluster(ClusteredTable(spark, table, "k"), options).run().rounds
-
-
-@pytest.mark.thorough
-def test_an_example_query(spark: Any, table: str) -> None:
-    load(spark, table, 2)
-    query = f"select * from {table} where k = 310"
-    assert after_build(spark, table, when={"query": query, "opens": 2}).reason == (
-        "no condition met: the example query opens 2 blocks, 2 wanted"
-    )
-    load(spark, table)
-    assert after_build(spark, table, {"commits": 9}, {"query": query, "opens": 0.1}).reason.endswith(
-        "the example query opens 3 blocks, 3 wanted"
-    )
-    slow = after_build(spark, table, when=[{"query": query, "opens": 9}, {"query": query, "seconds": 1e-6}])
-    assert slow.condition_met is not None
-    assert slow.condition_met.startswith("the example query takes ")
-    assert slow.rounds
-    for wrong in ("select * from nowhere", f"with x as (select 7 as k) insert into {table} select k from x"):
-        with pytest.raises(PredicateError, match=r"cannot be planned|a command is no query"):
-            after_build(spark, table, when={"query": wrong, "seconds": 1})
-    assert spark.table(table).count() == 3000
-
-
-def test_pruning_by_reads(spark: Any, table: str) -> None:
-    load(spark, table, 3)
-    when = {"skipped": 0.9}
-    assert after_build(spark, table, when=when).reason == "no condition met: no reads of the key are known"
-    reads = ["k between 310 and 320"]
-    assert after_build(spark, table, when=when, reads=reads).reason == (
-        "no condition met: reads skip 90.0% of the blocks, 90.0% wanted"
-    )
-    assert after_build(spark, table, when={"skipped": 0.95}, reads=reads).condition_met == (
-        "reads skip 90.0% of the blocks, 95.0% wanted"
-    )
+        reason = unmet(spark, table, {"rows": 9000, "commits": 4})
+        assert reason == f"{changed:,} of 9,000 rows changed, {build + 1} of 4 commits"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from dbt_recluster.report import html, operation_text
 
 ROWS, BLOCK_ROWS = 2_000, 100
 KEY = "hilbert(customer, day)"
-FIRST_DAY = date(2026, 1, 1)
+SORTED: dict[str, Any] = {"depth": 1, "block_rows": BLOCK_ROWS, "final": True}
 
 
 @pytest.fixture
@@ -51,26 +50,24 @@ def load(spark: Any, name: str, number: int) -> None:
     ).repartition(4).writeTo(name).append()
 
 
-def mean_opened(spark: Any, name: str, wheres: list[str]) -> float:
-    return sum(blocks_opened(spark, name, where) for where in wheres) / len(wheres)
-
-
 @pytest.mark.thorough
 def test_information_is_what_reads_open(spark: Any, table: str) -> None:
-    recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
+    recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
     information = clustering_information(spark, table, block_rows=BLOCK_ROWS)
     curve = information["curve"]
-    customers = [f"customer = {value}" for value in range(7, 1_000, 31)]
-    days = [f"day = date'{FIRST_DAY + timedelta(value)}'" for value in range(3, 300, 11)]
-    assert curve["point_blocks"].keys() == {"customer", "day"}
-    assert curve["point_blocks"]["customer"] == pytest.approx(mean_opened(spark, table, customers), rel=0.1)
-    assert curve["point_blocks"]["day"] == pytest.approx(mean_opened(spark, table, days), rel=0.1)
+    opened = {
+        "customer": [blocks_opened(spark, table, f"customer = {value}") for value in range(7, 1_000, 31)],
+        "day": [
+            blocks_opened(spark, table, f"day = date_add(date'2026-01-01', {value})")
+            for value in range(3, 300, 11)
+        ],
+    }
+    means = {column: float(np.mean(blocks)) for column, blocks in opened.items()}
+    assert curve["point_blocks"] == pytest.approx(means, rel=0.1)
     assert curve["box_blocks"] < min(curve["point_blocks"].values())
     assert curve["total_block_count"] == information["total_block_count"]
-    json.dumps(curve)
-
-    recluster(spark, table, depth=1, block_rows=BLOCK_ROWS, final=True)
+    recluster(spark, table, **SORTED)
     now = clustering_information(spark, table, block_rows=BLOCK_ROWS)["curve"]
     for column, blocks in now["point_blocks"].items():
         assert blocks <= curve["point_blocks"][column]
@@ -83,34 +80,23 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
 
 @pytest.mark.thorough
 def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: Any, table: str) -> None:
-    recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
+    recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
-    wheres = [
-        "customer = 17",
-        "customer between 100 and 180",
-        "day >= date'2026-03-03'",
-        "day = date'2026-05-05' and customer < 300",
-        "id = 5",
-    ]
+    wheres = ["customer = 17", "customer between 100 and 180", "day >= date'2026-03-03'"]
+    wheres += ["day = date'2026-05-05' and customer < 300", "id = 5"]
     IcebergTable.load(spark, table).set_property("recluster.option.reads", json.dumps(wheres))
     keyed = ClusteredTable(spark, table)
     assert keyed.key_reads is None
     information = clustering_reads(spark, keyed)
-    assert len(information.reads) == len(wheres)
-    for where, read in zip(wheres, information.reads, strict=True):
-        if where == "id = 5":
-            assert read.blocks is None
-            continue
-        assert read.blocks == blocks_opened(spark, table, where), where
-        assert read.blocks_wasted is not None
-        assert 0 <= read.blocks_wasted < read.blocks
+    *of_curve, other = information.reads
+    assert other.blocks is None
+    assert [read.blocks for read in of_curve] == [blocks_opened(spark, table, where) for where in wheres[:-1]]
+    assert all(0 <= read.blocks_wasted < read.blocks for read in of_curve)
     wasted = information.share_wasted
-    assert wasted is not None
     assert clustering_information(spark, table)["share_wasted"] == wasted > 0.05
-    recluster(spark, table, depth=1, block_rows=BLOCK_ROWS, final=True)
+    recluster(spark, table, **SORTED)
     assert clustering_reads(spark, table).share_wasted < wasted
-    cost = estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS)
-    assert cost.saved_bytes_per_day is not None
+    assert estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS).saved_bytes_per_day is not None
 
 
 @pytest.mark.thorough
@@ -119,12 +105,9 @@ def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) 
     keyed = ClusteredTable(spark, table, f"tenant, {KEY}")
     assert keyed.key_reads is not None
     assert (keyed.key_reads.lower, keyed.key_reads.upper) == ([[1]], [[1]])
-    recluster(spark, table, f"tenant, {KEY}", depth=1, block_rows=BLOCK_ROWS, final=True)
-    reads = clustering_reads(spark, table).reads
-    assert [read.blocks for read in reads] == [
-        blocks_opened(spark, table, "tenant = 1"),
-        blocks_opened(spark, table, "customer = 3"),
-    ]
+    recluster(spark, table, f"tenant, {KEY}", **SORTED)
+    opened = [blocks_opened(spark, table, where) for where in ("tenant = 1", "customer = 3")]
+    assert [read.blocks for read in clustering_reads(spark, table).reads] == opened
     assert "read_depth" in clustering_information(spark, table)
 
 
@@ -133,9 +116,8 @@ def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=4, block_rows=BLOCK_ROWS)
     depths = []
     for weight in (0.001, 1_000_000):
-        reads = ReclusterOptions(reads=[{"where": "customer = 17", "weight": weight}]).reads
         keyed = ClusteredTable(spark, table)
-        keyed.reads.follow(reads)
+        keyed.reads.follow(ReclusterOptions(reads=[{"where": "customer = 17", "weight": weight}]).reads)
         depths.append(auto_depth(keyed).depth)
     assert depths == [THRESHOLDS[len(SCAN[2]) - 1], THRESHOLDS[0]]
 
@@ -145,8 +127,7 @@ def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None
     plan = recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, dry_run=True).plan
     assert plan is not None
     row = spark.sql(f"select min(customer), min(day), max(customer), max(day) from {table}").first()
-    lower = min(planned.lower for planned in plan.sets)
-    assert lower == f"{row[0]}, {row[1]}"
+    assert min(planned.lower for planned in plan.sets) == f"{row[0]}, {row[1]}"
     assert max(planned.upper for planned in plan.sets) == f"{row[2]}, {row[3]}"
 
 
@@ -154,9 +135,8 @@ def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [KEY, f"tenant, {KEY}"])
 def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: Any) -> None:
-    recluster(spark, table, key, depth=1, block_rows=BLOCK_ROWS, final=True)
+    recluster(spark, table, key, **SORTED)
     data = report_data(ClusteredTable(spark, table), ReclusterOptions(block_rows=BLOCK_ROWS))
-    assert data.after is not None
     assert data.before is not None
     # One axis: every block of the sorted table has a place of its own on it.
     assert data.before.depth.max() > data.after.depth.max()

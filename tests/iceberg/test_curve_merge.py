@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from merges import SMALL_ROW_GROUPS, groups_of, merge_groups
-from tables import MERGE_METHODS, checksum, merge_method
+from merges import SMALL_ROW_GROUPS, merge_groups
+from tables import MERGE_METHODS, checksum, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.key_sql import box_columns, keys_sql, place_query
-from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.key_sql import box_columns, place_query
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import SHARE, SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
@@ -72,13 +71,9 @@ def test_the_place_in_sql_is_that_of_the_curve(
     ]
     assert len({place for _, place, _ in expected}) >= 8
     types = IcebergTable.load(spark, name).columns().types
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
+    with spark_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         query = place_query(f"select * from {name}", curve, parsed, types, "place")
         found = spark.sql(f"select id, place, place_of_load from ({query})").collect()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
     assert sorted(map(tuple, found)) == sorted(expected)
 
 
@@ -156,35 +151,28 @@ def make_points(spark: Any, name: str, clause: str = "", loads: int = 3, rows: i
         )
 
 
-@pytest.mark.thorough
+def with_deletes(version: int) -> str:
+    return f"|, 'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read'"
+
+
 @pytest.mark.parametrize(
     "clause",
     [
-        "",
+        with_deletes(2),
+        with_deletes(3),
+        pytest.param("partitioned by (g)", marks=pytest.mark.thorough),
         pytest.param("|, 'format-version' = '1'", marks=pytest.mark.exhaustive),
-        pytest.param("|, 'format-version' = '3'", marks=pytest.mark.exhaustive),
-        "partitioned by (g)",
     ],
 )
 def test_blocks_along_a_curve(spark: Any, schema: str, clause: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name, clause)
+    spark.sql(f"delete from {name} where id % 5 = 1")
     before = checksum(spark, name)
     for key, method in product(("hilbert(x, y)", ["g", "hilbert(y, x)"]), MERGE_METHODS):
         curve, sets = merge_all(spark, name, key, 300, method=method)
         assert checksum(spark, name) == before
         check_blocks(spark, name, key, curve, sets, 300)
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_rows_that_are_deleted_stay_deleted(spark: Any, schema: str, version: int) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name, f"|, 'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read'")
-    spark.sql(f"delete from {name} where id % 5 = 1")
-    before = checksum(spark, name)
-    curve, sets = merge_all(spark, name, "hilbert(x, y)", 300)
-    assert checksum(spark, name) == before
-    check_blocks(spark, name, "hilbert(x, y)", curve, sets, 300)
 
 
 @pytest.mark.thorough
@@ -240,33 +228,3 @@ def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
     boxes = frame.selectExpr("id", *box_columns(trees, "t", ["r", "s", "share"], "box"))
     found = boxes.orderBy("id").collect()
     assert [row.box for row in found] == expected
-
-
-@pytest.mark.thorough
-def test_a_box_opens_the_files_around_it(spark: Any, schema: str) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name)
-    curve, (files,) = merge_all(spark, name, "hilbert(x, y)", 300)
-    table = IcebergTable.load(spark, name)
-    key = parse_cluster_key("hilbert(x, y)")
-    _, groups = groups_of(table, key)
-    with merge_method("ranges"):
-        (plan,) = Merger(table, key, BlockLimits(450, 1 << 40), curve=curve)._plan(groups)
-    assert plan.ranges is not None
-    opened = [len(block_range.files) for block_range in plan.ranges.values()]
-    assert len(files) > 20
-    assert np.mean(opened) < len(files) / 4
-
-
-def test_boundaries_beyond_the_years_of_a_time(spark: Any) -> None:
-    """Boundaries between sampled values may lie in years of fewer or more than four digits."""
-    days = np.array(
-        ["-25000-03-01", "-0314-08-02", "0000-01-01", "0987-06-05", "9999-12-31", "12345-01-01"], "M8[D]"
-    )
-    micros = days.astype("M8[us]").astype(np.int64) + 1
-    values = [value.cast(pa.timestamp("us")) for value in pa.array(micros)]
-    array = keys_sql([[value] for value in values], ["timestamp_ntz"])
-    row = spark.sql(
-        f"select transform({array}, v -> unix_micros(to_utc_timestamp(v, current_timezone())))"
-    ).first()
-    assert row[0] == micros.tolist()

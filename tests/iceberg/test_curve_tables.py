@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tables import checksum, metadata_file
+from tables import checksum, spark_settings, stays_as_it_is
 
 from dbt_recluster.adapter.relations.relation_config import sorted_along_curve
-from dbt_recluster.clustering import drawn_curve
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.clustering.drawn_curve import draw_curve
+from dbt_recluster.clustering import table_curve
+from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -26,6 +24,7 @@ from dbt_recluster.key.curve import Curve
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, clustering_information, recluster
 
 ROWS = 4_000
+FINAL: dict[str, Any] = {"depth": 1, "block_rows": 500, "final": True}
 A, B = "(id * 7919) % 4001", "cast(hash(id, {seed}) % 5000 as bigint)"
 
 
@@ -37,9 +36,8 @@ def make_table(spark: Any, schema: str, ddl: str = "", loads: int = 6) -> str:
     return name
 
 
-def load(spark: Any, name: str, number: int, rows: int = ROWS, *more: str) -> None:
-    first = number * ROWS
-    frame = spark.range(first, first + rows).selectExpr(
+def load(spark: Any, name: str, number: int, *more: str) -> None:
+    frame = spark.range(number * ROWS, number * ROWS + ROWS).selectExpr(
         "id", f"{A} a", f"{B.format(seed=number)} b", "cast(id % 2 as int) p", *more
     )
     frame.coalesce(1).writeTo(name).append()
@@ -52,6 +50,16 @@ def properties(spark: Any, name: str) -> dict[str, str]:
 def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 400)) -> float:
     values = list(values)
     return sum(blocks_opened(spark, name, f"{column} = {value}") for value in values) / len(values)
+
+
+def make_texts(spark: Any, schema: str, text: str) -> str:
+    """Make a table of an ``id`` and a text in four overlapping files."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    for number in range(4):
+        frame = spark.range(number * 500, number * 500 + 500).selectExpr("id", f"{text} s")
+        frame.coalesce(1).writeTo(name).append()
+    return name
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,7 @@ def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
 ) -> None:
     name = make_table(spark, schema, ddl)
     before = checksum(spark, name)
-    blocks = recluster(spark, name, key, depth=1, block_rows=500, final=True).blocks_after
+    blocks = recluster(spark, name, key, **FINAL).blocks_after
     assert checksum(spark, name) == before
     assert spark.table(f"{name}.files").count() == blocks >= 48
     # sqrt(48) is 7; a plain key opens all blocks for a value of its second column.
@@ -98,13 +106,11 @@ def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: st
     name = make_table(spark, schema, loads=0)
     spark.sql(f"alter table {name} add column day int")
     for number in range(4):
-        load(spark, name, number, ROWS, f"cast(if(id % 50 = 0, id % {number + 1}, {number}) as int) day")
+        load(spark, name, number, f"cast(if(id % 50 = 0, id % {number + 1}, {number}) as int) day")
         newest = spark.sql(f"select max(sequence_number) n from {name}.entries").first().n
         recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
         curve = ClusteredTable(spark, name).curve
-        assert curve is not None
-        assert curve.ascending == (False, number > 0)
-        assert curve.newest == newest
+        assert (curve.ascending, curve.newest) == ((False, number > 0), newest)
     rows = spark.range(ROWS).selectExpr(
         f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day"
     )
@@ -119,17 +125,19 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
     recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
     for number in range(1, 9):
         load(spark, name, number)
-    table = ClusteredTable(spark, name)
-    drawn = draw_curve(table, table.blocks().planned_metadata)
-    assert drawn
+
+    def draw() -> tuple[ClusteredTable, dict[str, str]]:
+        table = ClusteredTable(spark, name)
+        return table, table.key_curve.draw(table.blocks().planned_metadata)
+
+    table, drawn = draw()
     for property_name, text in drawn.items():
         table.iceberg.set_property(property_name, text)
-    again = ClusteredTable(spark, name)
-    assert draw_curve(again, again.blocks().planned_metadata) == {}
-    assert again.sampled.keys() == table.sampled.keys()
+    again, redrawn = draw()
+    assert (redrawn, again.key_curve.sampled.keys()) == ({}, table.key_curve.sampled.keys())
     load(spark, name, 9)
-    later = ClusteredTable(spark, name)
-    assert draw_curve(later, later.blocks().planned_metadata).keys() == drawn.keys()
+    later, drawn_later = draw()
+    assert drawn_later.keys() == drawn.keys() != set()
     assert later.curve.newest == again.curve.newest + 1
 
 
@@ -137,35 +145,25 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
 def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawn_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
+    monkeypatch.setattr(table_curve, "_LEAST_SHARE", 1.0)  # every load is a small one
     name = make_table(spark, schema, loads=0)
     spark.sql(f"alter table {name} add column day int")
     for number in range(2):
-        load(spark, name, number, ROWS, f"{number} day")
+        load(spark, name, number, f"{number} day")
         recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
-    settings = {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "false"}
-    usual = {setting: spark.conf.get(setting) for setting in settings}
-    for setting, value in settings.items():
-        spark.conf.set(setting, value)
-    try:
-        for number in range(2, 5):
-            table = ClusteredTable(spark, name)
-            rows = f"select id, id a, {B.format(seed=number)} b, 0 p, 2 day from range({ROWS})"
-            query = sorted_along_curve(
-                rows, table.key, table.iceberg.properties, table.iceberg.columns(), None
-            )
+    for number in range(2, 5):
+        table = ClusteredTable(spark, name)
+        rows = f"select id, id a, {B.format(seed=number)} b, 0 p, 2 day from range({ROWS})"
+        query = sorted_along_curve(rows, table.key, table.iceberg.properties, table.iceberg.columns(), None)
+        files = {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "false"}
+        with spark_settings(spark, files):
             spark.sql(query).writeTo(name).append()
-    finally:
-        for setting, value in usual.items():
-            spark.conf.set(setting, value)
     before = ClusteredTable(spark, name)
     blocks = before.blocks().planned_metadata
-    assert draw_curve(before, blocks) == {}
+    assert before.key_curve.draw(blocks) == {}
     assert recluster(spark, name, depth=1, block_rows=100_000).rounds
     after = ClusteredTable(spark, name).curve
-    assert before.curve is not None
-    assert after is not None
-    assert (before.curve.ascending, after.ascending) == ((False, True), (False, True))
+    assert before.curve.ascending == after.ascending == (False, True)
     assert before.curve.newest < blocks.sequence.max() == after.newest
 
 
@@ -177,123 +175,84 @@ TEXTS = as_properties(
 # What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.
 @pytest.mark.thorough
 @pytest.mark.alike
-@pytest.mark.parametrize(
-    "damage",
-    [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "shortened": "eJw="})],
-)
+@pytest.mark.parametrize("damage", [TEXTS["recluster.curve.a"], "{}", ""])
 def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: str) -> None:
     name = make_table(spark, schema)
     recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
     IcebergTable.load(spark, name).set_property("recluster.curve.a", damage or None)
-    before = checksum(spark, name)
     load(spark, name, 6)
-    recluster(spark, name, depth=1, block_rows=500, final=True)
-    assert checksum(spark, name) != before
-    assert spark.table(name).count() == 7 * ROWS
+    before = checksum(spark, name)
+    recluster(spark, name, **FINAL)
+    assert checksum(spark, name) == before
     assert recorded_curve(properties(spark, name), parse_cluster_key("hilbert(a, b)")) is not None
 
 
-def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
+@pytest.mark.thorough
+def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(
+    spark: Any, schema: str
+) -> None:
     name = make_table(spark, schema)
+    spark.sql(f"alter table {name} add column z bigint")
+    load(spark, name, 6, "(id * 7907) % 4001 z")
     before = checksum(spark, name)
-    for key in ("a", "hilbert(a, b)", "hilbert(b, a)", "b, a"):
-        recluster(spark, name, key, depth=1, block_rows=500, final=True)
-        assert checksum(spark, name) == before
-        assert str(ClusteredTable(spark, name).key) == key
+    recluster(spark, name, "hilbert(a, b)", **FINAL)
+    spark.sql(f"alter table {name} rename column a to c")
+    again = recluster(spark, name, "hilbert(c, b)", **FINAL)
+    assert not again.rounds, again.reason
+    table = IcebergTable.load(spark, name)
+    assert recorded_curve(table.properties, parse_cluster_key("hilbert(c, b)"), table.field_ids) is not None
+    spark.sql(f"alter table {name} rename column z to a")
+    blocks = recluster(spark, name, "hilbert(a, b)", **FINAL).blocks_after
+    assert checksum(spark, name) == before
+    assert opened(spark, name, "a") < blocks / 3
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
 def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
-    for number in range(4):
-        frame = spark.range(number * 500, number * 500 + 500)
-        text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string) s"
-        frame.selectExpr("id", text).coalesce(1).writeTo(name).append()
+    text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string)"
+    name, key = make_texts(spark, schema, text), f"hilbert({item}, id)"
     before = checksum(spark, name)
-    recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
+    recluster(spark, name, key, depth=1, block_rows=100, final=True)
     assert checksum(spark, name) == before
-    assert recorded_curve(properties(spark, name), parse_cluster_key(f"hilbert({item}, id)")) is not None
-
-
-@pytest.mark.thorough
-def test_a_column_of_another_name_keeps_its_boundaries_and_blocks_their_levels(
-    spark: Any, schema: str
-) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
-    spark.sql(f"alter table {name} rename column a to c")
-    again = recluster(spark, name, "hilbert(c, b)", depth=1, block_rows=500, final=True)
-    assert not again.rounds, again.reason
-    table = IcebergTable.load(spark, name)
-    assert recorded_curve(table.properties, parse_cluster_key("hilbert(c, b)"), table.field_ids) is not None
-
-
-@pytest.mark.thorough
-def test_another_column_of_the_same_name_is_clustered_anew(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    spark.sql(f"alter table {name} add column z bigint")
-    load(spark, name, 6, ROWS, "(id * 7907) % 4001 z")
-    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
-    spark.sql(f"alter table {name} rename column a to old")
-    spark.sql(f"alter table {name} rename column z to a")
-    before = checksum(spark, name)
-    blocks = recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True).blocks_after
-    assert checksum(spark, name) == before
-    assert opened(spark, name, "a") < blocks / 3
+    assert recorded_curve(properties(spark, name), parse_cluster_key(key)) is not None
 
 
 @pytest.mark.thorough
 def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(
     spark: Any, schema: str
 ) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
-    for number in range(4):
-        frame = spark.range(number * 500, number * 500 + 500)
-        frame.selectExpr("id", "concat(repeat('x', 6000), id) s").coalesce(1).writeTo(name).append()
-    file = metadata_file(spark, name)
-    with pytest.raises(ClusterKeyError, match="longer than 1,024 characters and begin alike"):
+    name = make_texts(spark, schema, "concat(repeat('x', 6000), id)")
+    refused = pytest.raises(ClusterKeyError, match="longer than 1,024 characters and begin alike")
+    with stays_as_it_is(spark, name), refused:
         recluster(spark, name, "hilbert(s, id)", depth=1, block_rows=100)
-    assert metadata_file(spark, name) == file
     recluster(spark, name, "hilbert(truncate(8, s), id)", depth=1, block_rows=100)
 
 
-OF_TIMES = (
-    "ts",
-    "n",
-    "d",
-    "to_date(ts)",
-    "date_trunc('hour', ts)",
-    "date_trunc('month', n)",
-    "date_trunc('year', d)",
-)
-ITEMS = (*OF_TIMES, "x", "f", "truncate(10, a)", "truncate(3, s)", "truncate(50, x)")
+VALUES = {
+    "a int": "cast(id as int)",
+    "s string": "cast(10000 + id as string)",
+    "x decimal(10, 2)": "cast(id / 4 as decimal(10, 2))",
+    "f double": "cast(id as double)",
+    "d date": "date_add(date'1968-01-01', cast(id as int))",
+    "ts timestamp": "timestamp'1968-01-01' + make_dt_interval(cast(id as int))",
+    "n timestamp_ntz": "timestamp_ntz'1968-01-01' + make_dt_interval(cast(id as int))",
+}
+ITEMS = ["ts", "n", "d", "x", "f", "truncate(10, a)", "truncate(3, s)", "truncate(50, x)", "to_date(ts)"]
+ITEMS += ["date_trunc('hour', ts)", "date_trunc('month', n)", "date_trunc('year', d)"]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
     name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (id bigint, a int, s string, x decimal(10, 2), f double, d date, ts timestamp, "
-        "n timestamp_ntz) using iceberg"
-    )
+    spark.sql(f"create table {name} (id bigint, {', '.join(VALUES)}) using iceberg")
     for number in range(4):
-        spark.range(number * 400, number * 400 + 400).selectExpr(
-            "id",
-            "cast(id as int) a",
-            "cast(10000 + id as string) s",
-            "cast(id / 4 as decimal(10, 2)) x",
-            "cast(id as double) f",
-            "date_add(date'1968-01-01', cast(id as int)) d",
-            "timestamp'1968-01-01' + make_dt_interval(cast(id as int)) ts",
-            "timestamp_ntz'1968-01-01' + make_dt_interval(cast(id as int)) n",
-        ).coalesce(1).writeTo(name).append()
+        values = [f"{value} {column.split()[0]}" for column, value in VALUES.items()]
+        frame = spark.range(number * 400, number * 400 + 400).selectExpr("id", *values)
+        frame.coalesce(1).writeTo(name).append()
         recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
     table = ClusteredTable(spark, name)
-    assert table.curve is not None
     ends, bounds = table.curve.boundaries[0], table.metadata().lower[0]
     assert ends.type == bounds.type
     # A quarter of the boundaries, more or less a tenth, lie in each quarter of the rows.
@@ -331,18 +290,11 @@ def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) ->
 
 KEY = "k, hilbert(a, b)"
 # Least and greatest k, and rows, of each load.
-LOADS = (
-    (89_796, 89_909, 20),
-    (90_889, 92_363, 50),
-    (91_104, 92_119, 50),
-    (90_954, 91_652, 5),
-    (90_173, 91_622, 20),
-    (90_792, 91_300, 50),
-    (89_742, 90_086, 20),
-)
+SMALL_LOADS = [(89_796, 89_909, 20), (90_889, 92_363, 50), (91_104, 92_119, 50), (90_954, 91_652, 5)]
+SMALL_LOADS += [(90_173, 91_622, 20), (90_792, 91_300, 50), (89_742, 90_086, 20)]
 
 
-def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]] = LOADS) -> str:
+def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]]) -> str:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
     for low, high, rows in loads:
@@ -351,29 +303,21 @@ def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, i
     return name
 
 
-def depth(spark: Any, name: str) -> float:
-    return clustering_information(spark, name, block_rows=50)["average_depth"]
-
-
 @pytest.mark.thorough
-def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: str) -> None:
-    name = make_small_blocks(spark, schema)
+@pytest.mark.parametrize("files", [None, 4])
+def test_compaction_does_not_end_merging(spark: Any, schema: str, files: int | None) -> None:
+    """Nor does a budget for which small blocks only can be put together."""
+    name = make_small_blocks(spark, schema, SMALL_LOADS)
     before = checksum(spark, name)
+    if files:
+        sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
+        small = sum(size.n for size in sizes[:files])
+        assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
     recluster(spark, name, KEY, block_rows=50, final=True)
     assert checksum(spark, name) == before
-    assert depth(spark, name) <= 4
+    assert clustering_information(spark, name, block_rows=50)["average_depth"] <= 4
     again = recluster(spark, name, block_rows=50, final=True)
     assert not again.rounds, again.reason
-
-
-@pytest.mark.thorough
-def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, schema: str) -> None:
-    name = make_small_blocks(spark, schema)
-    sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
-    small = sum(size.n for size in sizes[:4])
-    assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
-    recluster(spark, name, block_rows=50, final=True)
-    assert depth(spark, name) <= 4
 
 
 @pytest.mark.thorough

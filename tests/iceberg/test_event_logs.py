@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, LoggedFilters, scans
+from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, ImportedReads, LoggedFilters, scans
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.predicates import range_types
+from dbt_recluster.iceberg.predicates import Ranges, range_types
 from dbt_recluster.iceberg.session.jobs import EventLogFiles
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
@@ -26,12 +26,37 @@ YESTERDAY = datetime.now(timezone.utc) - timedelta(days=1)
 @pytest.fixture
 def table(spark: Any, schema: str) -> str:
     name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, v string, d date) using iceberg")
-    spark.sql(f"insert into {name} select cast(id as int), 'x', date'2026-01-01' from range(100)")
+    spark.sql(f"create table {name} (k int, v string, d date, `odd name, (n)` string) using iceberg")
+    spark.sql(f"insert into {name} select id, 'x', date'2026-01-01', 'x' from range(100)")
     spark.sql(f"create table {schema}.days (day date) using iceberg")
     spark.sql(f"insert into {schema}.days values (date'2026-01-01')")
     spark.sql(f"create view {schema}.late as select k, d as day from {name} where k >= 50")
     return name
+
+
+# Of the table with a column of every type.
+PREDICATES = [
+    "day >= date'2026-01-01' and day < date'2026-02-01'",
+    "ts > timestamp'1970-01-01 00:00:00.5' and ts <= timestamp'2026-01-07 00:00:00'",
+    "tz < timestamp_ntz'1900-04-01 12:00:00'",
+    "i in (1, 2, 5) and s = 'a'",
+    "i = 1 or i > 7",
+    "i = 1 or n < 3",
+    "(l = 1 and u > 'b') or (l = 2 and u < 'c')",
+    "u like 'k1%'",
+    "u = 'a, (b) AND c'",
+    "u <> 'a' and i >= 3",
+    "not (i < 3) and d is not null",
+    "i not in (1, 2) and day = date'2026-01-03'",
+    "n > 1.5 and w <= 7",
+    "d between 1.5 and 1e300",
+    "f > 2.5",
+    "b = X'AB00'",
+    "flag",
+    "not flag",
+    "st.x = 3 and st.`a b` = 'x = y'",
+    "ts is null",
+]
 
 
 @contextmanager
@@ -66,30 +91,53 @@ def logging(spark: Any, directory: Path, **settings: str) -> Iterator[None]:
     ids=["plain", "rolled and compressed"],
 )
 def test_a_genuine_log_gives_the_reads_of_its_queries(
-    spark: Any, schema: str, table: str, tmp_path: Path, settings: dict[str, str]
+    spark: Any, schema: str, table: str, typed: tuple[str, Any], tmp_path: Path, settings: dict[str, str]
 ) -> None:
+    """Also where a column is named like the text of a filter."""
+    name_of_all_types, _ = typed
     queries = [
         f"select * from {table} where k between 10 and 20 and v like 'x%'",
         f"select count(v) from {table} join {schema}.days on d = day where day >= date'2026-01-01'",
         f"select max(k) from {schema}.late where day < date'2026-02-01' or k > 90",
         f"select k from {table} where d = date'2026-01-01' union all select k from {table} where k = 7",
         f"select day from {schema}.days where day > (select min(d) from {table} where k in (1, 3))",
+        f"select k from {table} where `odd name, (n)` = 'x = y' and k = 3",
         f"select * from {table}.files",
     ]
+    of_all_types = [f"select id from {name_of_all_types} where {where}" for where in PREDICATES]
     (tmp_path / "eventlog_v2_empty").mkdir()
     with logging(spark, tmp_path, **settings):
-        for query in queries:
+        for query in (*queries, *of_all_types):
             spark.sql(query).collect()
-    logged = import_reads(spark, table, str(tmp_path))
-    ranges = {json.dumps(read.columns) for read in recorded(spark, table)}
-    forget_reads(spark, table)
-    planned = import_reads(spark, table, queries={str(place): query for place, query in enumerate(queries)})
-    assert {json.dumps(read.columns) for read in recorded(spark, table)} == ranges
-    assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges) == ([], 6, 8)
+
+    def import_both(name: str, queries: list[str]) -> ImportedReads:
+        """Import from the log and from the queries, which must find the same."""
+        logged, of_log = import_reads(spark, name, str(tmp_path)), recorded(name)
+        forget_reads(spark, name)
+        planned = import_reads(
+            spark, name, queries={str(place): query for place, query in enumerate(queries)}
+        )
+        assert recorded(name) == of_log
+        assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges)
+        return logged
+
+    def recorded(name: str) -> set[str]:
+        text = ClusteredTable(spark, name).iceberg.properties[table_properties.READS]
+        return {json.dumps(read.columns, default=str) for read in RecordedReads.parse(text).reads}
+
+    imported = import_both(table, queries)
+    assert (imported.scans, imported.ranges) == (7, 9)
+    assert import_both(name_of_all_types, of_all_types).scans == len(PREDICATES)
 
 
-def recorded(spark: Any, table: str) -> tuple[Any, ...]:
-    return RecordedReads.parse(ClusteredTable(spark, table).iceberg.properties[table_properties.READS]).reads
+@pytest.mark.thorough
+def test_a_range_is_written_as_sql_that_means_the_same(spark: Any, typed: tuple[str, Any]) -> None:
+    table = ClusteredTable(spark, typed[0], "i")
+    of_table = Ranges(table.iceberg, table.columns)
+    for where in PREDICATES:
+        for ranges in of_table.of_predicate(table.predicate(where)):
+            text = of_table.sql(ranges)
+            assert of_table.of_predicate(table.predicate(text)) == [ranges], (where, text)
 
 
 def event(plan: Any, rest: str = '"sparkPlanInfo": {}', at: datetime | None = None) -> str:
@@ -111,8 +159,8 @@ def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     return [scan.filters for scan in logs.scans(YESTERDAY)], logs.files.faults
 
 
-def test_the_texts_of_every_spark_are_known_at_once(spark: Any, tmp_path: Path) -> None:
-    """A log may come from another Spark than the one that reads it."""
+def test_the_texts_of_every_spark_are_known_at_once(spark: Any, table: str, tmp_path: Path) -> None:
+    """A log may come from another Spark than the one that reads it. A text that none has written is told."""
     of_4_1 = "table=lake.s.t, schemaId=0, snapshotId=7, branch=null, filters=k = 2, v = ', groupedBy=)'"
     texts = [
         "lake.s.t (branch=null) [filters=k = 1, groupedBy=]",
@@ -124,16 +172,13 @@ def test_the_texts_of_every_spark_are_known_at_once(spark: Any, tmp_path: Path) 
     ]
     (tmp_path / "app-1").write_text("\n".join(event(f"{NODE}{text}\n") for text in texts))
     assert found(spark, tmp_path) == (["k = 1", *["k = 2, v = ', groupedBy=)'"] * 2, "k = 4"], [])
-
-
-def test_an_unknown_text_of_a_scan_is_said(spark: Any, table: str, tmp_path: Path) -> None:
-    plans = [
+    unknown = [
         f"{NODE}lake.s.t where k = 1\n{NODE}IcebergScan(table=lake.s.t, filters=k = 1)",
         "+- BatchScan lake.s.t[k#1] lake.s.t (branch=null) [filters=k = 1, groupedBy=] RuntimeFilters: []",
         "+- BatchScan lake.s.t[k#1] IcebergScan(table=lake.s.t, filters=, groupedBy=) RuntimeFilters: []",
         NODE.replace("lake.s.t", "lake.s.other"),
     ]
-    (tmp_path / "app-1").write_text("\n".join(map(event, plans)))
+    (tmp_path / "app-1").write_text("\n".join(map(event, unknown)))
     imported = import_reads(spark, table, str(tmp_path), logged_as="lake.s.t")
     assert imported.scans == 0
     (left_out,) = imported.left_out
@@ -145,6 +190,7 @@ def test_an_unknown_text_of_a_scan_is_said(spark: Any, table: str, tmp_path: Pat
 def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path) -> None:
     deep = 100_000
     tree = '"sparkPlanInfo": ' + '{"children": [' * deep + "]}" * deep
+    plans = [("1e20", '"x"'), ("1e12", "7"), ("null", '"x"'), ("7", '"\\ud800"')]
     lines = [
         event(scan("k = 1")),
         event(scan("k = 2"), tree),  # deeper than Python reads
@@ -156,22 +202,13 @@ def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path)
         "[" * deep,
         event(scan("k = 5"), '"description": "\\"time\\": {["'),
         event(scan("k = 6"), at=YESTERDAY - timedelta(days=1)),
-        *(
-            f'{{"Event": "{STARTED}", "time": {time}, "physicalPlanDescription": {plan}}}'
-            for time, plan in [("1e20", '"x"'), ("1e12", "7"), ("null", '"x"'), ("7", '"\\ud800"')]
-        ),
+        *(f'{{"Event": "{STARTED}", "time": {at}, "physicalPlanDescription": {plan}}}' for at, plan in plans),
+        *(event("ä€" * 700_000 + scan(f"k = {number}")) for number in (7, 8)),  # the JVM sends less at once
     ]
     log = tmp_path / "app-1"
     log.write_text("\n".join([*lines, event(scan())[:-20]]))  # the last line is still written
-    assert found(spark, log) == (["k = 1", "k = 5"], ["app-1: 9 lines are malformed, too long or too deep"])
-    log.write_text("\n".join([lines[3], lines[0]]))
-    assert found(spark, log) == (["k = 1"], ["app-1: 1 line is malformed, too long or too deep"])
-
-
-def test_lines_longer_than_what_the_jvm_sends_at_once(spark: Any, tmp_path: Path) -> None:
-    log = tmp_path / "app-1"
-    log.write_text("\n".join(event("ä€" * 700_000 + scan(f"k = {number}")) for number in range(4)))
-    assert found(spark, log) == ([f"k = {number}" for number in range(4)], [])
+    wrong = ["app-1: 9 lines are malformed, too long or too deep"]
+    assert found(spark, log) == ([f"k = {number}" for number in (1, 5, 7, 8)], wrong)
 
 
 def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
@@ -217,19 +254,11 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
             assert len(list(scans(plan))) <= 2, noise
     assert list(scans(f"{' ' * many}lake.s.t (branch=b) [filters=, groupedBy=[k]] ")) == [("lake.s.t", "")]
     logged = LoggedFilters(range_types({"k": "int", "v": "string"}))
-    for filters in (
-        "(" * many,
-        "'" * many,
-        "v = 'a" * many,
-        "not(" * many,
-        "(k = 1 OR " * many,
-        "((k = 1))" * many,
-    ):
-        assert logged.ranges(filters) == []
+    broken = [text * many for text in ("(", "'", "v = 'a", "not(", "(k = 1 OR ", "((k = 1))")]
+    broken += ["(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""]
+    assert [logged.ranges(filters) for filters in broken] == [[]] * len(broken)
     unlike = ", ".join(f"v != '{number}'" for number in range(many // 10))
     assert logged.ranges(f"{unlike}, k = 3") == [{"k": (3, 3)}]
     nested = "(" * 150 + "k = 0" + "".join(f" OR k = {number})" for number in range(1, 151))
     assert [of_row["k"] for of_row in logged.ranges(nested)] == [(number, number) for number in range(151)]
     assert logged.ranges("(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
-    for wrong in ("(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""):
-        assert logged.ranges(wrong) == []

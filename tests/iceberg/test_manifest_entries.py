@@ -8,11 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    key_bounds,
-    read_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 
@@ -34,21 +30,11 @@ Line = tuple[Any, ...]
 
 def described(blocks: BlockMetadata) -> dict[str, Line]:
     """The blocks by their paths, bounds in text: a decimal may have another number of digits."""
-    figures = (
-        blocks.spec_id,
-        blocks.rows,
-        blocks.bytes,
-        blocks.added_by,
-        blocks.sequence,
-        blocks.sort_order_id,
-    )
-    paths = blocks.path.to_pylist()
+    names = ("spec_id", "rows", "bytes", "added_by", "sequence", "sort_order_id")
+    figures = [getattr(blocks, name).tolist() for name in names]
     return {
-        path: (
-            *(int(figure[place]) for figure in figures),
-            bounds(blocks.lower, blocks.upper, blocks.unbounded, place),
-        )
-        for place, path in enumerate(paths)
+        path: (*line, bounds(blocks.lower, blocks.upper, blocks.unbounded, place))
+        for place, (path, *line) in enumerate(zip(blocks.path.to_pylist(), *figures, strict=True))
     }
 
 
@@ -63,13 +49,8 @@ def read_by_spark(table: ClusteredTable, snapshot_id: int) -> tuple[dict[str, Li
     """What Spark reads of all blocks, and their partitions."""
     reader = table.iceberg.spark.read.format("iceberg").option("versionAsOf", snapshot_id)
     entries = reader.load(f"{table.iceberg.identifier}.entries").where("status < 2 and data_file.content = 0")
-    names = ("spec_id", "record_count", "file_size_in_bytes")
-    columns = [
-        *(f"data_file.{name}" for name in names),
-        "snapshot_id",
-        "file_sequence_number",
-        "data_file.sort_order_id",
-    ]
+    of_file = [f"data_file.{name}" for name in ("spec_id", "record_count", "file_size_in_bytes")]
+    columns = [*of_file, "snapshot_id", "file_sequence_number", "data_file.sort_order_id"]
     columns = [f"cast(coalesce({column}, 0) as bigint) as figure_{n}" for n, column in enumerate(columns)]
     metrics = [
         F.col("readable_metrics").getField(field.column).alias(f"metrics_{n}")
@@ -94,14 +75,22 @@ def read_by_spark(table: ClusteredTable, snapshot_id: int) -> tuple[dict[str, Li
     return lines, partitions
 
 
+def newest(table: ClusteredTable) -> int:
+    assert table.iceberg.snapshot_id is not None
+    return table.iceberg.snapshot_id
+
+
+def changed(table: ClusteredTable, since: int) -> ChangedPartitions:
+    found = changed_partitions(table.iceberg, since, newest(table))
+    assert found is not None
+    return found
+
+
 def check(table: ClusteredTable, partitions: ChangedPartitions | None = None) -> dict[str, Line]:
     """Compare blocks with those that Spark reads; return them by their paths."""
-    snapshot_id = table.iceberg.snapshot_id
-    assert snapshot_id is not None
-    blocks = read_blocks(table.iceberg, table.key, snapshot_id, partitions)
-    assert (
-        read_blocks(table.iceberg, table.key, snapshot_id, partitions).path == blocks.path
-    )  # in the same order
+    snapshot_id = newest(table)
+    blocks, again = (read_blocks(table.iceberg, table.key, snapshot_id, partitions) for _ in range(2))
+    assert again.path == blocks.path  # in the same order
     mine, (spark, partition) = described(blocks), read_by_spark(table, snapshot_id)
     assert mine == {path: spark[path] for path in mine}
     pairs = set(zip(blocks.partition.tolist(), (partition[path] for path in mine), strict=True))
@@ -159,7 +148,7 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
     )
     spark.sql(f"alter table {name} alter column k type bigint")
     spark.sql(f"alter table {name} alter column x type decimal(9, 1)")
-    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
+    since = newest(ClusteredTable(spark, name, "k"))
     spark.sql(f"insert into {name} values (3000000000, 12345.5, 'a', date'2026-01-01'), (1, 1, null, null)")
     spark.sql(f"alter table {name} add partition field q")
     spark.sql(f"insert into {name} values (7, 7, 'a', date'2026-01-01'), (8, 8, 'b''c', null)")
@@ -170,13 +159,9 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
     for key in ("k", "x", ["p", "k"]):
         table = ClusteredTable(spark, name, key)
         check(table)
-        assert since is not None
-        assert table.iceberg.snapshot_id is not None
-        partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
-        assert partitions is not None
         # All of the changed partitions: those of today's and of older specs that have these very fields.
         assert {"p=a/q=2026-01-01", "q=2026-01-01"} <= {
-            path.split("/data/")[1].rpartition("/")[0] for path in check(table, partitions)
+            path.split("/data/")[1].rpartition("/")[0] for path in check(table, changed(table, since))
         } or version == 1
 
 
@@ -186,19 +171,15 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
         f"create table {name} (k int, `Part` string, ts timestamp) using iceberg partitioned by (`Part`, days(ts))"
     )
     spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-01 01:00:00'), (2, 'b', null)")
-    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
+    since = newest(ClusteredTable(spark, name, "k"))
     spark.sql(f"insert into {name} values (3, 'a', timestamp'2026-01-01 02:00:00'), (4, 'c', null)")
     spark.sql(f"alter table {name} rename column `Part` to other")
     spark.sql(f"alter table {name} rename column k to key")
     spark.sql(f"alter table {name} replace partition field ts_day with days(ts) as day_of_ts")
     spark.sql(f"insert into {name} values (5, 'a', timestamp'2026-01-01 03:00:00')")
     table = ClusteredTable(spark, name, "key")
-    assert since is not None
-    assert table.iceberg.snapshot_id is not None
-    partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
-    assert partitions is not None
     # All but the one of partition b, which did not change.
-    assert len(check(table, partitions)) == len(check(table)) - 1 == 4
+    assert len(check(table, changed(table, since))) == len(check(table)) - 1 == 4
 
 
 @pytest.mark.alike
@@ -225,8 +206,8 @@ def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[s
         since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
         spark.sql(f"insert into {name} values (1, {value}), (2, {value})")
         table = ClusteredTable(spark, name, "k")
-        if since is not None and table.iceberg.snapshot_id is not None:
-            partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
+        if since is not None:
+            partitions = changed_partitions(table.iceberg, since, newest(table))
             assert (partitions is None) == (kind == "double")  # no literal writes NaN
             assert partitions is None or len(check(table, partitions)) == 1
     assert len(check(ClusteredTable(spark, name, "k"))) == len(values)
@@ -241,10 +222,3 @@ def test_partition_fields_that_differ_in_case_only(spark: Any, hadoop_catalog: s
         assert len(check(ClusteredTable(spark, name, ["K", "n"]))) == 2
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-
-
-def test_partitions_without_blocks(spark: Any, wide: str) -> None:
-    table = ClusteredTable(spark, wide, ["l", "u"])
-    blocks = read_blocks(table.iceberg, table.key, partitions=ChangedPartitions(({"p": 77},)))
-    assert len(blocks) == 0
-    assert len(table.planner_blocks(blocks)) == 0

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tables import make_table
 
 from dbt_recluster.exceptions import CatalogError, NotAnIcebergTableError, OptionError
 from dbt_recluster.iceberg.catalog_tables import has_catalog, resolve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.names import NameResolution, join_parts, name_parts
+from dbt_recluster.names import NameResolution, name_parts
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,16 +61,3 @@ def test_the_catalog_that_is_missing_or_broken_is_blamed(spark: Any, broken_cata
         match=r"^nocat\.sales\.orders cannot be loaded: Spark has no catalog nocat: set spark\.sql\.catalog\.nocat to",
     ):
         IcebergTable.load(spark, "nocat.sales.orders")
-
-
-def test_part_of_a_name_is_no_name(spark: Any, schema: str) -> None:
-    make_table(spark, schema, name="events", files=1, rows=10)
-    for name in (
-        f"foo-{schema}.events",
-        f"{schema}.events; drop table x",
-        f"{schema}.*",
-        f"{schema}.events, a.b",
-    ):
-        with pytest.raises(NotAnIcebergTableError, match="is not the name of a table"):
-            IcebergTable.load(spark, name)
-    assert IcebergTable.load(spark, join_parts([schema, "events"])).name == f"{schema}.events"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from tables import append, delete_by_equality, forget_checkpoints, make_table, metadata_file
+from tables import append, forget_checkpoints, local_path, make_table, metadata_file
 
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
@@ -17,7 +16,6 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
-from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
 from dbt_recluster.report.operation_text import information
@@ -73,25 +71,15 @@ def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, vers
     before = metadata_file(spark, name)
     assert warned(build(spark, name)) == []
     assert metadata_file(spark, name) == before
-    # One that follows is another one.
+    # One that follows is another one, whose warning a recluster gives too.
     append(spark, name, 3000, 1500, files=3)
     assert build(spark, name).rounds
     binpack(spark, name)
-    assert len(warned(build(spark, name))) == 1
+    append(spark, name, 4500, 1500, files=3)
+    second = build(spark, name)
+    assert (bool(second.rounds), len(warned(second))) == (True, 1)
     assert warned(build(spark, name)) == []
     assert len(rewrites(spark, name)) == 2
-
-
-@pytest.mark.thorough
-def test_a_recluster_after_it_warns_once_too(spark: Any, schema: str) -> None:
-    name = clustered(spark, schema)
-    binpack(spark, name)
-    append(spark, name, 3000, 1500, files=3)
-    first = build(spark, name)
-    assert first.rounds
-    assert len(warned(first)) == 1
-    assert warned(build(spark, name)) == []
-    assert len(rewrites(spark, name)) == 1
 
 
 @pytest.mark.thorough
@@ -115,40 +103,23 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
 
 @pytest.mark.thorough
 def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
+    def shown() -> tuple[str, str]:
+        table = ClusteredTable(spark, name)
+        page = render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
+        return information(clustering_information(spark, table)), page
+
     name = clustered(spark, schema)
-    table = ClusteredTable(spark, name)
-    assert table_information(table)["rows_undone"] == 0
-    assert "undone" not in information(clustering_information(spark, table))
-    assert "undone" not in render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
+    assert not [text for text in shown() if "undone" in text or "had written" in text]
     binpack(spark, name)
-    table = ClusteredTable(spark, name)
-    assert table_information(table)["rows_undone"] == 3000
-    assert "3,000 rows that reclustering had written, merged by other writers" in information(
-        clustering_information(spark, table)
-    )
-    entries = [entry.as_dict() for entry in table_history(table)]
-    assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
-    text = history({"table": name, "since": None, "entries": entries})
-    assert "-3,000 +3,000 (3,000 undone)" in text
-    assert text.splitlines()[-1].startswith("undone: rows that reclustering had written")
-    page = render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
+    text, page = shown()
+    assert "3,000 rows that reclustering had written, merged by other writers" in text
     assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
     assert "replace, 3,000 rows undone" in page
-
-
-@pytest.mark.thorough
-def test_only_the_partitions_that_it_took_count(spark: Any, hadoop_catalog: str) -> None:
-    spark.sql(f"create namespace {hadoop_catalog}.`a b`")
-    name = make_table(spark, f"{hadoop_catalog}.`a b`", files=0, name="`T 1`", partitioned="truncate(1, v)")
-    for start in range(0, 3000, 500):
-        append(spark, name, start, 500)
-        spark.sql(f"insert into {name} select id, cast(rand({start}) * 1000 as int), 'x' from range(600)")
-    assert build(spark, name).rounds
-    spark.sql(
-        f"call {hadoop_catalog}.system.rewrite_data_files(table => '`a b`.`T 1`', where => 'v = \"x\"')"
-    )
-    assert [rows for _, rows in rewrites(spark, name)] == [3600]
-    assert "3,600 rows that reclustering had written" in warned(build(spark, name))[0]
+    table = ClusteredTable(spark, name)
+    assert table_information(table)["rows_undone"] == 3000
+    entries = [entry.as_dict() for entry in table_history(table)]
+    assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
+    assert "-3,000 +3,000 (3,000 undone)" in history({"table": name, "since": None, "entries": entries})
 
 
 def rewrite_manifests(spark: Any, name: str) -> None:
@@ -175,7 +146,7 @@ def binpack_loads(spark: Any, name: str) -> None:
     assert int(spark.sql(f"select count(*) from {name}.files").first()[0]) < 12
 
 
-def recluster_and_lose_properties(spark: Any, name: str) -> None:
+def lose_properties(spark: Any, name: str) -> None:
     append(spark, name, 3000, 1500, files=3)
     table = ClusteredTable(spark, name, "k")
     done = Recluster(table, ReclusterOptions(depth=1, block_rows=5000, final=True)).run()
@@ -201,7 +172,7 @@ def roll_back(spark: Any, name: str) -> None:
         rewrite_position_deletes,
         apply_deletes,
         binpack_loads,
-        recluster_and_lose_properties,
+        lose_properties,
         expire,
         roll_back,
     ],
@@ -230,26 +201,6 @@ def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, s
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("text", ["nonsense", "[1]", '{"warned": "x", "committed": 7}'])
-def test_a_checkpoint_that_somebody_spoilt_warns_again(spark: Any, schema: str, text: str) -> None:
-    name = clustered(spark, schema)
-    binpack(spark, name)
-    spark.sql(f"alter table {name} set tblproperties ('{CHECKPOINT}' = '{text}')")
-    assert len(warned(build(spark, name))) == 1
-    assert isinstance(json.loads(IcebergTable.load(spark, name).properties[CHECKPOINT]), dict)
-    assert warned(build(spark, name)) == []
-
-
-@pytest.mark.thorough
-def test_rows_deleted_by_equality_stay_deleted_whoever_rewrites(spark: Any, schema: str) -> None:
-    name = clustered(spark, schema, properties={"format-version": 2})
-    delete_by_equality(spark, name, "v", [f"row {i}" for i in range(100)])
-    append(spark, name, 3000, 1500, files=3)
-    assert build(spark, name).rounds
-    assert spark.sql(f"select count(*), min(id) from {name}").first()[:] == (4400, 100)
-
-
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_statistics_of_columns_outlive_an_expiry(spark: Any, schema: str, version: int) -> None:
@@ -270,13 +221,12 @@ def test_statistics_of_columns_outlive_an_expiry(spark: Any, schema: str, versio
     current = IcebergTable.load(spark, name).snapshot_id
     carried = statistics()[current]
     assert carried.path() == counted.path()
-    assert [(blob.sourceSnapshotId(), dict(blob.properties())) for blob in carried.blobMetadata()] == [
-        (blob.sourceSnapshotId(), dict(blob.properties())) for blob in counted.blobMetadata()
-    ]
-    call(spark, "expire_snapshots", name, "older_than => timestamp'2100-01-01', retain_last => 1")
+    of_carried, of_counted = (
+        [(blob.sourceSnapshotId(), dict(blob.properties())) for blob in file.blobMetadata()]
+        for file in (carried, counted)
+    )
+    assert of_carried == of_counted
+    expire(spark, name)
     ((left, kept),) = statistics().items()
     assert (left, kept.path(), len(kept.blobMetadata())) == (current, counted.path(), 3)
-    table = IcebergTable.load(spark, name)
-    reader = table.iceberg.puffin.Puffin.read(table.java.io().newInputFile(kept.path())).build()
-    assert len(java_items(reader.fileMetadata().blobs())) == 3
-    reader.close()
+    assert local_path(kept.path()).exists()

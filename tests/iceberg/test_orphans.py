@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import Meanwhile, checksum, data_files, local_path, make_table, raise_java
+from tables import (
+    MERGE_METHODS,
+    Meanwhile,
+    append,
+    checksum,
+    data_files,
+    local_path,
+    make_table,
+    merge_method,
+    orphans,
+    raise_java,
+    staged_sets,
+)
 
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import (
     CommitFailedError,
     CommitStateUnknownError,
-    ConcurrentChangeError,
     MergeFailedError,
     OrphanFilesError,
 )
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.session.jvm import java_class
-from dbt_recluster.iceberg.session.redaction import is_instance
+from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
+from dbt_recluster.iceberg.rewrite.writing import TaskFiles
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.recluster_text import recluster_line
-
-
-def used(spark: Any, name: str) -> set[Path]:
-    """Return the files that some snapshot refers to."""
-    return {local_path(row[0]) for row in spark.sql(f"select file_path from {name}.all_data_files").collect()}
 
 
 def make_undeletable(files: set[Path]) -> None:
@@ -64,19 +72,16 @@ def table(spark: Any, schema: str) -> str:
 @pytest.mark.parametrize("deletable", [True, False])
 def test_a_failure_before_the_commit(spark: Any, table: str, deletable: bool) -> None:
     before, old = checksum(spark, table), data_files(spark, table)
-    unreachable = no_metadata_directory(spark, table)
-
-    def fail() -> None:
-        if not deletable:
-            make_undeletable(data_files(spark, table) - old)
-        unreachable.__enter__()
-
     error = (CommitFailedError, MergeFailedError) if deletable else OrphanFilesError
-    try:
+    with ExitStack() as unreachable:
+
+        def fail() -> None:
+            if not deletable:
+                make_undeletable(data_files(spark, table) - old)
+            unreachable.enter_context(no_metadata_directory(spark, table))
+
         with pytest.raises(error, match="This round changed nothing") as raised:
             recluster(spark, table, depth=1, block_rows=500, listener=Meanwhile("commit", fail))
-    finally:
-        unreachable.__exit__(None, None, None)
     left = data_files(spark, table) - old
     assert checksum(spark, table) == before
     if deletable:
@@ -89,48 +94,30 @@ def test_a_failure_before_the_commit(spark: Any, table: str, deletable: bool) ->
     assert f"remove_orphan_files(table => '{table}')" in str(raised.value)
 
 
-def test_a_storage_that_is_gone_at_the_commit(
-    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The directory of the metadata becomes unreachable when everything else is done."""
-    before, old = checksum(spark, table), data_files(spark, table)
-    send = IcebergTable.commit
-    unreachable = no_metadata_directory(spark, table)
-
-    def commit_without_storage(iceberg: IcebergTable, transaction: Any) -> None:
-        unreachable.__enter__()
-        send(iceberg, transaction)
-
-    monkeypatch.setattr(IcebergTable, "commit", commit_without_storage)
-    try:
-        with pytest.raises(CommitStateUnknownError, match="was committed is unknown") as raised:
-            recluster(spark, table, depth=1, block_rows=500)
-    finally:
-        unreachable.__exit__(None, None, None)
-    monkeypatch.undo()
-    new = data_files(spark, table) - old
-    assert checksum(spark, table) == before
-    assert {local_path(path) for path in raised.value.orphans} == new
-    assert new
-    recluster(spark, table, depth=1, block_rows=500)
-    assert checksum(spark, table) == before
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_commit_without_an_answer_keeps_the_files_and_names_them(
-    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch, commits: bool
+@pytest.mark.parametrize(
+    ("outage", "commits"),
+    [
+        ("storage", False),  # the directory of the metadata becomes unreachable when everything else is done
+        pytest.param("answer", True, marks=pytest.mark.thorough),
+        pytest.param("answer", False, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_commit_whose_outcome_is_unknown_keeps_the_files_and_names_them(
+    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch, outage: str, commits: bool
 ) -> None:
     before, old = checksum(spark, table), data_files(spark, table)
     send = IcebergTable.commit
 
-    def lose_the_answer(iceberg: IcebergTable, transaction: Any) -> None:
-        if commits:
-            send(iceberg, transaction)
-        raise_java(spark, "CommitStateUnknownException", "no answer")
+    with monkeypatch.context() as patch, ExitStack() as unreachable:
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "commit", lose_the_answer)
+        def fail(iceberg: IcebergTable, transaction: Any) -> None:
+            if outage == "storage":
+                unreachable.enter_context(no_metadata_directory(spark, table))
+            if outage == "storage" or commits:
+                send(iceberg, transaction)
+            raise_java(spark, "CommitStateUnknownException", "no answer")
+
+        patch.setattr(IcebergTable, "commit", fail)
         with pytest.raises(CommitStateUnknownError, match="was committed is unknown") as raised:
             recluster(spark, table, depth=1, block_rows=500)
     new = data_files(spark, table) - old
@@ -139,7 +126,7 @@ def test_a_commit_without_an_answer_keeps_the_files_and_names_them(
     assert all(path in str(raised.value) for path in raised.value.orphans)
     spark.sql(f"refresh table {table}")
     assert checksum(spark, table) == before
-    assert (new <= used(spark, table)) == commits
+    assert (orphans(spark, table) == set()) == commits
     recluster(spark, table, depth=1, block_rows=500)
     assert checksum(spark, table) == before
 
@@ -183,41 +170,97 @@ def test_an_interruption_names_what_it_leaves(
         shutil.rmtree(path)
 
 
-@pytest.mark.exhaustive
-def test_the_error_names_what_conflicts_leave(spark: Any, table: str) -> None:
-    left = set[Path]()
-
-    def delete_a_row() -> None:
-        new = data_files(spark, table) - used(spark, table) - left
-        left.update(new)
-        make_undeletable(new)
-        spark.sql(f"delete from {table} where id = {len(left)}")
-
-    meanwhile = Meanwhile("commit", delete_a_row, times=100)
-    with pytest.raises(ConcurrentChangeError, match="more beside them") as raised:
-        recluster(spark, table, depth=1, block_rows=500, listener=meanwhile)
-    assert {local_path(path) for path in raised.value.orphans} == left
-    assert len(left) > 10
-    assert all(path in str(raised.value) for path in raised.value.orphans[:10])
-    for path in left:
-        shutil.rmtree(path)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partitioned": {"partitioned": "truncate(300, k), bucket(2, id)"},
+    "object storage": {"properties": {"write.object-storage.enabled": "true"}},
+    "partitioned object storage": {
+        "partitioned": "truncate(300, k)",
+        "properties": {"write.object-storage.enabled": "true", "format-version": "3"},
+    },
+    "ORC, v1": {"properties": {"write.format.default": "orc", "format-version": "1"}},
+}
 
 
-def test_which_failures_are_safe_to_clean_up(spark: Any) -> None:
-    """Iceberg marks the exceptions after which a commit certainly did not take place."""
-    from py4j.protocol import Py4JJavaError
+class AfterTheWriteError(Exception):
+    """What a test fails a write with."""
 
-    cleanable = "org.apache.iceberg.exceptions.CleanableFailure"
-    exceptions = spark._jvm.org.apache.iceberg.exceptions
-    assert java_class(spark, cleanable).isInterface()
-    throw = spark._jvm.org.apache.iceberg.relocated.com.google.common.base.Throwables.throwIfUnchecked
-    for error, safe in (
-        (exceptions.CommitFailedException(spark._jvm.java.lang.Exception("no")), None),
-        (spark._jvm.java.lang.RuntimeException("?"), False),
+
+def files_on_disk(spark: Any, name: str) -> set[Path]:
+    root = local_path(IcebergTable.load(spark, name).java.location()) / "data"
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
+def fail_after_the_write(*_: Any) -> Any:
+    raise AfterTheWriteError
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("layout", "method"),
+    [
+        # Where files lie does not depend on the method, and how tasks are numbered not on the layout.
+        pytest.param(layout, method, marks=pytest.mark.exhaustive if number and method == "ranges" else ())
+        for number, layout in enumerate(LAYOUTS)
+        for method in MERGE_METHODS
+    ],
+)
+def test_all_files_are_deleted(
+    spark: Any, schema: str, layout: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_table(spark, schema, rows=500, **LAYOUTS[layout])
+    before, on_disk = checksum(spark, name), files_on_disk(spark, name)
+    rewrite, seen = StagedFiles.rewrite, []
+
+    def fail(self: Any, table: Any, rows: Any, options: Mapping[str, str]) -> list[Any]:
+        seen.extend(rewrite(self, table, rows, options))
+        assert len(files_on_disk(spark, name)) > len(on_disk)
+        return fail_after_the_write()
+
+    monkeypatch.setattr(StagedFiles, "rewrite", fail)
+    with (
+        merge_method(method),
+        pytest.raises(
+            MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"
+        ),
     ):
-        with pytest.raises(Py4JJavaError) as raised:
-            throw(error)
-        expected = java_class(spark, cleanable).isInstance(error)
-        assert is_instance(raised.value, cleanable) is expected
-        assert safe is None or expected is safe
-    assert not is_instance(RuntimeError(), cleanable)
+        recluster(spark, name, "k", depth=1, block_rows=100)  # every partition has several blocks
+    assert len(seen) > 1
+    assert files_on_disk(spark, name) == on_disk
+    assert checksum(spark, name) == before
+    assert staged_sets(spark, name) == (0, 0)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("partitioned", [None, "bucket(2, id)"])
+def test_a_job_that_is_cancelled_leaves_no_files(spark: Any, schema: str, partitioned: str | None) -> None:
+    name = make_table(spark, schema, files=4, rows=50_000, keys=1_000_000, partitioned=partitioned)
+    before, on_disk, written = checksum(spark, name), len(files_on_disk(spark, name)), 0
+
+    def cancel(progress: Progress) -> None:
+        nonlocal written
+        if progress.merged and not written and (new := len(files_on_disk(spark, name)) - on_disk):
+            written = new
+            threading.Thread(target=spark.sparkContext.cancelAllJobs).start()
+
+    with pytest.raises(MergeFailedError, match="cancelled"):
+        recluster(spark, name, "k", depth=1, block_rows=2_000, listener=cancel)
+    assert written
+    assert orphans(spark, name) == set()
+    assert staged_sets(spark, name) == (0, 0)
+    assert checksum(spark, name) == before
+    # Nobody listens any more.
+    append(spark, name, 1_000_000, 1000)
+    assert recluster(spark, name, "k", depth=1).depth_after == 1
+
+
+def test_files_that_are_not_known_are_said_to_be_left(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_table(spark, schema)
+    monkeypatch.setattr(StagedFiles, "rewrite", fail_after_the_write)
+    monkeypatch.setattr(TaskFiles, "paths", fail_after_the_write)
+    with pytest.raises(
+        OrphanFilesError, match=r"Files that Spark had begun may be left behind; remove_orphan_files"
+    ):
+        recluster(spark, name, "k", depth=1)

@@ -33,9 +33,12 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(spark: Any, schema: str) -> str:
-    name = make_table(spark, schema, files=4, rows=3000)
-    spark.sql(f"alter table {name} write ordered by k")
-    return name
+    return make_table(spark, schema, files=4, rows=3000, properties={"write.delete.mode": "merge-on-read"})
+
+
+def between(reports: list[Progress]) -> list[Progress]:
+    """The reports that come while blocks are being written."""
+    return [progress for progress in reports if progress.merged is not None and progress.merged < 1]
 
 
 # The rows of a value that fills several blocks have to be shuffled.
@@ -48,27 +51,19 @@ def test_shares_rise_while_tasks_end(
     """60 blocks; a shuffle also has its first stage."""
     monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9)
     table = make_table(spark, schema, files=4, rows=3000, keys=keys)
-    spark.sql(f"alter table {table} write ordered by k")
     before = checksum(spark, table)
-    reports: list[tuple[Progress, str]] = []
-
-    def listen(progress: Progress) -> None:
-        reports.append((progress, threading.current_thread().name))
-
-    recluster(spark, table, depth=1, block_rows=200, listener=listen)
+    reports: list[Progress] = []
+    recluster(spark, table, "k", depth=1, block_rows=200, listener=reports.append)
     assert checksum(spark, table) == before
-    first, last = reports[0][0], reports[-1][0]
+    first, last = reports[0], reports[-1]
     assert (first.merged, first.committed, last.merged, last.committed) == (None, False, None, True)
     assert (last.round, last.blocks, last.sets, last.bytes) == (1, 4, 1, first.bytes)
-    assert last.seconds
-    assert last.seconds > 0
-    merged = [progress.merged for progress, _ in reports[1:-1]]
-    assert merged == sorted(merged)  # type: ignore[type-var]
-    assert merged[-1] == 1
-    between = [(progress, name) for progress, name in reports[1:-1] if progress.merged != 1]
-    assert len(between) >= 3
-    assert all(name.startswith("recluster-progress") for _, name in between)
-    late = [progress for progress, _ in between if (progress.merged or 0) >= (merged[0] or 0) + 0.06]
+    assert (last.seconds or 0) > 0
+    shares = [progress.merged or 0 for progress in reports[1:-1]]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert len(between(reports)) >= 3
+    late = [progress for progress in between(reports) if (progress.merged or 0) >= shares[0] + 0.06]
     assert late
     assert all(progress.seconds is not None and progress.seconds > 0 for progress in late)
     assert not watchers()
@@ -84,12 +79,11 @@ def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, tab
 
     def listen(progress: Progress) -> None:
         reports.append(progress)
-        if progress.merged is not None and progress.merged < 1:
+        if between([progress]):
             raise RuntimeError("nobody is there any more")
 
-    result = recluster(spark, table, depth=1, block_rows=200, listener=listen)
-    assert result.depth_after == 1
-    assert len([progress for progress in reports if progress.merged is not None and progress.merged < 1]) == 1
+    assert recluster(spark, table, "k", depth=1, block_rows=200, listener=listen).depth_after == 1
+    assert len(between(reports)) == 1
     assert not watchers()
 
 
@@ -99,7 +93,6 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
 ) -> None:
     """Another writer deletes a row after the merge, and there is no second attempt."""
     monkeypatch.setattr("dbt_recluster.clustering.recluster.MAX_ATTEMPTS", 1)
-    spark.sql(f"alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
     reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
@@ -108,7 +101,7 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
             spark.sql(f"delete from {table} where id = {len(reports)}")
 
     with pytest.raises(ConcurrentChangeError):
-        recluster(spark, table, depth=1, block_rows=200, listener=listen)
+        recluster(spark, table, "k", depth=1, block_rows=200, listener=listen)
     assert reports[-1].failed
     assert not watchers()
 
@@ -123,4 +116,3 @@ def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
     assert counted == sorted(counted)
     assert {1, 2} & set(counted)  # two of them may end between two looks
     assert counted[-1] == 3
-    assert all((progress.merged or 0) * 3 >= progress.merged_sets - 0.2 for progress in reports[1:-1])

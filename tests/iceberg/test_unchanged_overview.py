@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from tables import Meanwhile
+from tables import Meanwhile, make_even_table
 
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.advice.prices import PriceList
@@ -22,23 +22,15 @@ OPTIONS = ReclusterOptions(depth=2, block_rows=100)
 
 @pytest.fixture
 def name(spark: Any, schema: str) -> str:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (k bigint, p int) using iceberg partitioned by (p) "
-        "tblproperties ('write.distribution-mode' = 'none')"
-    )
-    for _ in range(4):
-        load(spark, name, 0)
-        load(spark, name, 1)
+    name = make_even_table(spark, schema, loads=0)
+    spark.sql(f"alter table {name} add partition field p")
+    for load_number in range(8):
+        load(spark, name, load_number % 2)
     return name
 
 
 def load(spark: Any, name: str, partition: int) -> None:
     spark.range(0, 400, 1, 2).selectExpr("(id * 37) % 400 as k", f"{partition} as p").writeTo(name).append()
-
-
-def reclustered(spark: Any, name: str) -> Any:
-    return Recluster(ClusteredTable(spark, name, "k"), OPTIONS).run()
 
 
 def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any) -> Overview:
@@ -67,24 +59,20 @@ def test_it_says_what_the_blocks_say(
             priced = seen(spark, name, options, prices=PriceList("EUR", 3600, 5))
             assert (priced.spent_week, priced.saved_week) == (priced.recluster_seconds, None)
         suspend_recluster(spark, name)
-        assert (seen(spark, name, options).verdict, seen(spark, name, options).is_expected) == (
-            "suspended",
-            True,
-        )
+        suspended = seen(spark, name, options)
+        assert (suspended.verdict, suspended.is_expected) == ("suspended", True)
 
 
 @pytest.mark.thorough
 def test_whatever_changes_has_the_blocks_read(spark: Any, name: str) -> None:
-    reclustered(spark, name)
+    Recluster(ClusteredTable(spark, name, "k"), OPTIONS).run()
     assert seen(spark, name).is_expected
     assert not seen(spark, name, ReclusterOptions(depth=1, block_rows=100)).is_expected
     assert not seen(spark, name, replace(OPTIONS, where="p = 1")).is_expected
     week = datetime.now(timezone.utc) + timedelta(days=8)
     assert (seen(spark, name).rewritten_bytes_week or 0) > 0
-    assert (
-        seen(spark, name, now=week).rewritten_bytes_week,
-        seen(spark, name, now=week).loaded_bytes_week,
-    ) == (0, 0)
+    later = seen(spark, name, now=week)
+    assert (later.rewritten_bytes_week, later.loaded_bytes_week) == (0, 0)
     for _ in range(4):
         load(spark, name, 1)
     assert (seen(spark, name).verdict, seen(spark, name).is_expected) == ("deep", False)

@@ -1,4 +1,4 @@
-"""Tables as they come: dates beyond the calendar, types that Spark lacks, lost columns, odd names, no bounds."""
+"""Tables as they come: dates beyond the calendar, types that Spark lacks, odd names, no bounds, files listed twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, local_path, make_table, metadata_file
+from tables import (
+    append,
+    checksum,
+    list_again,
+    local_path,
+    make_table,
+    metadata_file,
+    planned,
+    recluster_keeping_rows,
+    rewrite_manifests,
+)
 
 from dbt_recluster.clustering import table as clustered_table
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import (
     clustering_history,
     clustering_information,
@@ -36,19 +49,14 @@ def add_column(spark: Any, name: str, column: str, kind: str) -> None:
 def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
     """Python's dates end with the year 9999, Spark's do not."""
     name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, d date, ts timestamp) using iceberg")
     spark.sql(
-        f"insert into {name} select /*+ repartition(4) */ id, date_add(date'1970-01-01', cast(id * 90000 as int)), "
-        "timestamp_seconds(id * 90000 * 86400L) from range(-40, 60)"
+        f"create table {name} using iceberg as select /*+ repartition(4) */ date_add(date'1970-01-01', "
+        "int(id * 90000)) d, timestamp_seconds(id * 90000 * 86400L) ts from range(-40, 60)"
     )
-    before = checksum(spark, name)
-    planned = recluster(spark, name, key, depth=1, block_rows=50, dry_run=True).plan
-    assert planned is not None
-    assert planned.sets[0].lower.startswith("-")
-    assert planned.sets[-1].upper.startswith("+1")
+    sets = planned(spark, name, key, depth=1, block_rows=50).sets
+    assert (sets[0].lower[0], sets[-1].upper[:2]) == ("-", "+1")
     assert estimate_clustering_cost(spark, name, key, depth=1, block_rows=50).first_bytes > 0
-    recluster(spark, name, key, depth=1, block_rows=50, final=True)
-    assert checksum(spark, name) == before
+    recluster_keeping_rows(spark, name, key, depth=1, block_rows=50, final=True)
     assert clustering_history(spark, name)[-1].kind == "recluster"
     assert clustering_report_data(spark, name).now.labels
 
@@ -97,46 +105,33 @@ def test_names_that_count_on_the_current_namespace(spark: Any, hadoop_catalog: s
         spark.sql(f"use {current[0]}.{current[1]}")
 
 
-def test_a_column_with_dots_in_its_name(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (`a.b.c` int, k int) using iceberg")
-    spark.sql(f"insert into {name} select /*+ repartition(4) */ id % 7, id % 9 from range(100)")
-    before = metadata_file(spark, name)
-    for key in ("a.b.c", "`a.b.c`", "a"):
-        with pytest.raises(ClusterKeyError):
-            recluster(spark, name, key)
-    assert metadata_file(spark, name) == before
-    rows = checksum(spark, name)
-    assert recluster(spark, name, "k", depth=1, block_rows=30, final=True).depth_after <= 2
-    assert checksum(spark, name) == rows
-
-
 @pytest.mark.alike
 @pytest.mark.parametrize(
-    ("properties", "key", "named"),
+    ("name", "value", "key", "better"),
     [
-        ({"write.format.default": "avro"}, "k", "'write.format.default' = 'parquet'"),
-        ({"write.metadata.metrics.column.k": "none"}, "k", "'write.metadata.metrics.column.k' = 'full'"),
-        ({"write.metadata.metrics.column.k": "counts"}, "k", "'write.metadata.metrics.column.k' = 'full'"),
-        ({"write.metadata.metrics.column.k": "none"}, None, "'write.metadata.metrics.column.k' = 'full'"),
+        ("write.format.default", "avro", "k", "parquet"),
+        ("write.metadata.metrics.column.k", "none", "k", "full"),
+        ("write.metadata.metrics.column.k", "counts", "k", "full"),
+        ("write.metadata.metrics.column.k", "none", None, "full"),
+        ("write.metadata.metrics.column.k", "none", "hilbert(id, k)", "full"),
     ],
 )
 def test_no_rewrite_without_bounds(
-    spark: Any, schema: str, properties: dict[str, str], key: str | None, named: str
+    spark: Any, schema: str, name: str, value: str, key: str | None, better: str
 ) -> None:
-    name = make_table(spark, schema, files=4, rows=100, properties=properties)
+    table = make_table(spark, schema, files=4, rows=100, properties={name: value})
     if key is None:
-        spark.sql(f"alter table {name} write ordered by k asc nulls first")
-    before = metadata_file(spark, name)
+        spark.sql(f"alter table {table} write ordered by k asc nulls first")
+    before = metadata_file(spark, table)
     for dry_run in (True, False):
         with pytest.raises(UnsupportedTableError, match="no query would skip a block") as raised:
-            recluster(spark, name, key, depth=1, block_rows=100, dry_run=dry_run)
-    assert metadata_file(spark, name) == before
+            recluster(spark, table, key, depth=1, block_rows=100, dry_run=dry_run)
+    assert metadata_file(spark, table) == before
     statement = str(raised.value).partition("First run: ")[2]
-    assert statement.endswith(f"({named})")
+    assert statement.endswith(f"('{name}' = '{better}')")
     spark.sql(statement)
-    spark.sql(f"insert into {name} select id, cast(rand(7) * 1000 as int), 'v' from range(100)")
-    recluster(spark, name, key, depth=1, block_rows=100)
+    append(spark, table, 400, 100)
+    recluster(spark, table, key, depth=1, block_rows=100)
 
 
 def test_a_default_of_no_metrics_is_overruled_for_the_key(spark: Any, schema: str) -> None:
@@ -172,40 +167,31 @@ def test_bounds_of_a_key_are_whole_or_a_warning_says_how(
 def test_lost_row_ids_are_told_once(spark: Any, schema: str, version: int) -> None:
     properties = {"write.format.default": "orc", "format-version": version}
     name = make_table(spark, schema, files=4, rows=100, properties=properties)
-    before = checksum(spark, name)
     warnings = []
     for load in range(2):
-        warnings.append(recluster(spark, name, "k", depth=1, block_rows=100).warnings)
-        spark.sql(f"insert into {name} select id, cast(rand({load}) * 1000 as int), 'v' from range(100)")
+        warnings.append(recluster_keeping_rows(spark, name, "k", depth=1, block_rows=100).warnings)
+        append(spark, name, 400 + 100 * load, 100)
     assert [bool(told) for told in warnings] == [version == 3, False]
-    assert checksum(spark, name)[0] == before[0] + 200
 
 
 def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again in this process either."""
     name = make_table(spark, schema, files=4, rows=100)
     recluster(spark, name, "k", depth=1, block_rows=100)
     append(spark, name, 1000, 10)  # the snapshot of the recluster has been read
-    reads = []
-    read_blocks = clustered_table.read_blocks
-
-    def counting(*arguments: Any) -> Any:
-        reads.append(arguments[2])
-        return read_blocks(*arguments)
-
-    monkeypatch.setattr(clustered_table, "read_blocks", counting)
-    clustering_report_data(spark, name)
+    reads, read_blocks = [], clustered_table.read_blocks
+    monkeypatch.setattr(clustered_table, "read_blocks", lambda *of: reads.append(of[2]) or read_blocks(*of))
+    for _ in range(2):
+        clustering_report_data(spark, name)
     assert len(reads) == len(set(reads))
-    assert reads.count(IcebergTable.load(spark, name).snapshot_id) == 1
-    count = len(reads)
-    clustering_report_data(spark, name)
-    assert len(reads) == count  # nor again, in this process
+    assert IcebergTable.load(spark, name).snapshot_id in reads
 
 
 def test_a_copy_at_another_place_has_blocks_of_its_own(spark: Any, schema: str, tmp_path: Path) -> None:
     """Its uuid and its snapshots are those of the original, which this process has read."""
     name = make_table(spark, schema, files=4, rows=100)
     rows = checksum(spark, name)
-    recluster(spark, name, "k", depth=1, block_rows=100, dry_run=True)
+    planned(spark, name, "k", depth=1, block_rows=100)
     original = str(IcebergTable.load(spark, name).java.location())
     written = spark.sql(
         f"call spark_catalog.system.rewrite_table_path(table => '{name}', source_prefix => '{original}', "
@@ -220,3 +206,67 @@ def test_a_copy_at_another_place_has_blocks_of_its_own(spark: Any, schema: str, 
     spark.sql(f"call spark_catalog.system.register_table(table => '{copy}', metadata_file => '{metadata}')")
     assert recluster(spark, copy, "k", depth=1, block_rows=100).depth_after <= 2
     assert checksum(spark, copy) == checksum(spark, name) == rows
+
+
+@pytest.mark.thorough
+def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
+    """The reported case: of 50 rows were left 40."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k bigint) using iceberg")
+    spark.range(0, 40, 1, 4).selectExpr("id", "id k").write.parquet(str(tmp_path / "source"))
+    files = sorted((tmp_path / "source").glob("*.parquet"))
+    for file in (*files, files[-1]):
+        source = f"source_table => '`parquet`.`{file.as_uri()}`', check_duplicate_files => false"
+        spark.sql(f"call spark_catalog.system.add_files(table => '{name}', {source})")
+    rewrite_manifests(spark, name)
+    before = checksum(spark, name)
+    assert before[0] == 50
+    result = recluster_keeping_rows(spark, name, "k", block_rows=40)
+    assert (result.blocks_in, result.blocks_out) == (3, 1)
+    (warning,) = result.warnings
+    assert warning.startswith("1 file is listed more than once in the table's metadata, such as file:")
+    assert files[-1].name in warning
+    assert recluster(spark, name, block_rows=40).blocks_in == 0
+    spark.sql(warning.partition("nobody else writes, ")[2].partition(" writes all rows")[0])
+    assert checksum(spark, name) == before
+    assert recluster(spark, name, block_rows=40).warnings == []
+
+
+@pytest.mark.thorough
+@pytest.mark.alike
+@pytest.mark.parametrize("manifests", ["one", "several"])
+@pytest.mark.parametrize("partitioned", ["bucket(2, id)", None])
+def test_no_plan_has_it(spark: Any, schema: str, partitioned: str | None, manifests: str) -> None:
+    """Neither one that merges deep blocks, nor one of a predicate, of deleted rows or of small blocks."""
+    properties = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
+    name = make_table(spark, schema, files=5, rows=200, partitioned=partitioned, properties=properties)
+    spark.sql(f"delete from {name} where id % 3 = 0")
+    twice = list_again(spark, name, "id in (1, 2)", times=2)
+    if manifests == "one":
+        rewrite_manifests(spark, name)
+    first = recluster_keeping_rows(spark, name, "k", depth=1, block_rows=150, where="k < 700")
+    assert first.rounds
+    second = recluster_keeping_rows(spark, name, depth=1, block_rows=150, final=True)
+    assert [len(result.warnings) for result in (first, second)] == [1, 1]
+    recluster_keeping_rows(spark, name, depth=1, block_rows=1000)  # under which the others are small
+    listed = [row[0] for row in spark.sql(f"select file_path from {name}.data_files").collect()]
+    assert {path for path in listed if listed.count(path) == 3} == twice
+    assert len(set(listed)) == len(listed) - 2 * len(twice)
+    metrics = clustering_information(spark, name)
+    assert metrics["total_block_count"] == len(listed)  # a query opens each listing
+
+
+@pytest.mark.thorough
+def test_it_is_seen_in_the_manifests_of_some_partitions(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=2, rows=50, partitioned="bucket(2, id)")
+    twice = list_again(spark, name, "id = 1")
+    table = ClusteredTable(spark, name, "k")
+    snapshots = table.snapshots()
+    changed = changed_partitions(table.iceberg, snapshots[0].id, snapshots[-1].id, ())
+    assert changed is not None
+    blocks = read_blocks(table.iceberg, table.key, snapshots[-1].id, changed)
+    assert blocks.repeated is not None
+    assert set(blocks.take(blocks.repeated).path.to_pylist()) == twice
+    for load in range(3):
+        append(spark, name, 1000 + 20 * load, 20)
+        recluster_keeping_rows(spark, name, "k", depth=1, block_rows=10, trigger="run")

@@ -90,44 +90,6 @@ def test_bounds_are_those_of_the_rows(spark: Any, wide: str, key: str) -> None:
         assert blocks.rows[position] == len(values)
 
 
-def test_a_compound_key_has_bounds_for_each_item(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (a int, b string) using iceberg")
-    for values in ("(1, 'x'), (2, null)", "(null, 'b'), (7, 'a')"):
-        spark.sql(f"insert into {name} select /*+ coalesce(1) */ * from values {values} as v(a, b)")
-    table = IcebergTable.load(spark, name)
-    blocks = read_blocks(table, parse_cluster_key(["a", "b"]))
-    found = sorted(
-        zip(*(column.to_pylist() for column in [*blocks.lower, *blocks.upper]), strict=True),
-        key=lambda row: str(row),
-    )
-    assert found == [(1, None, 2, "x"), (None, "a", 7, "b")]
-
-
-def test_bounds_that_are_not_recorded_span_everything(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (k string, n int) using iceberg "
-        "tblproperties ('write.metadata.metrics.column.k' = 'none', 'write.metadata.metrics.column.n' = 'counts')"
-    )
-    spark.sql(f"insert into {name} values ('a', 1), ('b', 2)")
-    table = IcebergTable.load(spark, name)
-    for key in ("k", "n"):
-        blocks = read_blocks(table, parse_cluster_key(key))
-        assert blocks.lower[0].null_count == len(blocks)
-        assert blocks.unbounded[0].all()
-
-
-def test_strings_cut_by_other_writers_still_cover_their_rows(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k string) using iceberg")  # Iceberg's default: bounds of 16 characters
-    spark.sql(f"insert into {name} values ('a common prefix, and then 1'), ('a common prefix, and then 2')")
-    blocks = read_blocks(IcebergTable.load(spark, name), parse_cluster_key("k"))
-    for lower, upper in zip(blocks.lower[0].to_pylist(), blocks.upper[0].to_pylist(), strict=True):
-        assert len(lower) == len(upper) == 16
-        assert lower < "a common prefix, and then 1" < "a common prefix, and then 2" < upper
-
-
 INT, LONG = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (32, 64))
 DAY = 86_400_000_000
 # The first and the last, those around the years 1, 0 and 10,000, and beyond the hours that an int holds.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from dbt_command import Project
 from packaging.requirements import Requirement
+from programs import run
 
 from dbt_recluster.iceberg.session.environment import ICEBERG_RELEASES
 
@@ -20,6 +21,8 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = """{{ config(materialized='incremental', cluster_by='hilbert(a, b)', recluster_depth=1) }}
+select rand() as a, id as b from range(99)"""
 PYPI = ("pypi.org", "files.pythonhosted.org")
 pytestmark = pytest.mark.network
 
@@ -32,6 +35,12 @@ def requirements() -> list[str]:
     return [word.strip("'") for word in line[1].split()]
 
 
+def extra(name: str) -> dict[str, Requirement]:
+    """What an extra brings, by name; markers are not looked at."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return {requirement.name: requirement for requirement in map(Requirement, declared[name])}
+
+
 def test_our_own_constraints_are_among_them() -> None:
     given = {requirement.name: requirement for requirement in map(Requirement, requirements())}
     pinned = re.search(r"^dbt-core==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
@@ -39,22 +48,12 @@ def test_our_own_constraints_are_among_them() -> None:
     assert pinned[1] in given["dbt-core"].specifier
 
 
-def extra(name: str) -> dict[str, Requirement]:
-    """What an extra brings, by name; markers are not looked at."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    return {requirement.name: requirement for requirement in map(Requirement, declared[name])}
-
-
 @pytest.mark.parametrize(
-    ("name", "page", "heading"),
-    [
-        ("session", "docs/guides/connections.md", "## `session`"),
-        ("thrift", "docs/guides/connections.md", "## `recluster_session`"),
-        ("connect", "docs/guides/connections.md", "## Spark Connect"),
-    ],
+    ("name", "heading"),
+    [("session", "`session`"), ("thrift", "`recluster_session`"), ("connect", "Spark Connect")],
 )
-def test_an_extra_brings_the_spark_of_the_jar_beside_it(name: str, page: str, heading: str) -> None:
-    section = (ROOT / page).read_text().partition(heading)[2]
+def test_an_extra_brings_the_spark_of_the_jar_beside_it(name: str, heading: str) -> None:
+    section = (ROOT / "docs/guides/connections.md").read_text().partition(f"## {heading}")[2]
     assert f"pip install 'dbt-recluster[{name}]'" in section
     spark, release = re.findall(r"iceberg-spark-runtime-([\d.]+)_[\d.]+:([\d.]+)", section)[0]
     assert ICEBERG_RELEASES[spark] == release
@@ -68,7 +67,7 @@ def closed_network(pip: Path) -> dict[str, str]:
     """An environment in which what is not on PyPI, or on another index that pip has here, cannot be reached."""
     if any(name.lower() == "https_proxy" for name in os.environ):
         return dict(os.environ)  # without it, nothing may be reached
-    settings = subprocess.run([str(pip), "config", "list"], capture_output=True, text=True, check=True).stdout
+    settings = run(pip, "config", "list").stdout
     indexes = re.findall(r"https?://(?:[^/@'\s]*@)?([^/:'\s]+)", settings)
     # There is no proxy at this address.
     closed = {"https_proxy": "http://127.0.0.1:9", "no_proxy": ",".join([*PYPI, *indexes])}
@@ -79,36 +78,19 @@ class Installation:
     """An empty environment, and a project of one model with a profile for ``method: embedded``."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        subprocess.run([sys.executable, "-m", "venv", str(directory / "venv")], check=True)
-        self.environment = closed_network(directory / "venv" / "bin" / "pip")
-        (directory / "models").mkdir()
-        (directory / "models" / "events.sql").write_text(
-            "{{ config(materialized='incremental', cluster_by='hilbert(a, b)', recluster_depth=1) }} "
-            "select rand() as a, id as b from range(99)"
-        )
-        (directory / "dbt_project.yml").write_text("{name: shop, version: 1.0.0, profile: shop}")
-        (directory / "profiles.yml").write_text(
-            "shop: {target: dev, outputs: {dev: {type: recluster, method: embedded, path: lake, schema: s}}}"
-        )
-
-    def run(self, program: str, *arguments: str, passes: bool = True) -> str:
-        done = subprocess.run(
-            [str(self.directory / "venv" / "bin" / program), *arguments],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode == 0) == passes, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        run(sys.executable, "-m", "venv", directory / "venv")
+        self._programs = directory / "venv" / "bin"
+        self.environment = closed_network(self._programs / "pip")
+        profile = {"method": "embedded", "path": "lake"}
+        self._project = Project(directory / "p", profile, {"events.sql": MODEL}, dbt=[self._programs / "dbt"])
 
     def dbt(self, command: str, *, passes: bool = True) -> str:
-        return self.run("dbt", "--no-use-colors", command, "--profiles-dir", ".", passes=passes)
+        code, out, err = self._project.run(command, **self.environment)
+        assert (code == 0) == passes, out + err
+        return out + err
 
     def install(self, *requirements: str) -> None:
-        self.run("pip", "install", "--quiet", *requirements)
+        run(self._programs / "pip", "install", "--quiet", *requirements, env=self.environment)
 
 
 def test_it_installs_from_pypi_alone(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import hashlib
+import shutil
 import sys
 import sysconfig
 import zipfile
@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from dbt_command import EVENTS, Project
 from jobs import Jobs
+from programs import run
+
+from dbt_recluster.iceberg.session.local_spark import ICEBERG_JAR, ICEBERG_JAR_SHA256
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("the wheel")
@@ -20,13 +24,6 @@ pytestmark = pytest.mark.xdist_group("the wheel")
 
 # The command `dbt` of an environment that has no scripts.
 DBT = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
-
-
-def run(*command: str | Path, passes: bool = True, **more: Any) -> str:
-    """Return what a program prints."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **more)
-    assert done.returncode == 0 or not passes, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +41,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", "--without-pip", home)
     python = home / "bin" / "python"
-    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
+    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").stdout.strip()
     mirror(Path(sysconfig.get_paths()["purelib"]), Path(packages))
     # A wheel without compiled parts is installed by unpacking it; pip's --target would not join the directory dbt.
     zipfile.ZipFile(wheel).extractall(packages)
@@ -82,10 +79,8 @@ def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Pa
     entry_points = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert b"dbt-recluster = dbt_recluster.job.command_line:main" in archive.read(entry_points)
     file = Path(archive.extract("dbt_recluster/job/recluster_job.py", tmp_path))
-    (tmp_path / "warehouse").mkdir()
     jobs = Jobs(tmp_path, tmp_path / "warehouse", wheel=wheel)
-    done = jobs.submit_file(file, "recluster", "lake.sales.nowhere", "--json")
-    assert done.code == 1, done.out + done.err
+    done = jobs.submit("recluster", "lake.sales.nowhere", "--json", code=1, file=file)
     assert done.answer["tables"][0]["error"].startswith("lake.sales.nowhere cannot be loaded: ")
 
 
@@ -98,29 +93,12 @@ def test_versions_agree(wheel: Path) -> None:
 
 
 def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["DBT_PROFILES_DIR"] = str(tmp_path)
-
-    def dbt(*arguments: str) -> str:
-        return run(python, "-c", DBT, "--no-use-colors", *arguments, cwd=tmp_path, env=environment)
-
+    profile = {"method": "embedded", "path": "lakehouse"}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS}, dbt=[python, "-c", DBT])
     where = "import dbt_recluster, dbt.adapters.recluster as a; print(dbt_recluster.__file__, a.__file__)"
-    assert str(ROOT) not in run(python, "-c", where, cwd=tmp_path)
-    assert "recluster: " in dbt("--version")
-
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "events.sql").write_text(
-        "{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }} "
-        "select id, pmod(hash(id), 100) as k from range(1000)"
-    )
-    (tmp_path / "dbt_project.yml").write_text("{name: smoke, version: 1.0.0, profile: smoke}")
-    (tmp_path / "profiles.yml").write_text(
-        "smoke:\n  target: dev\n  outputs:\n"
-        "    dev: {type: recluster, method: embedded, path: lakehouse, schema: analytics}\n"
-    )
-    dbt("run")
-    assert ", reclustered " in dbt("run")
-    assert "analytics.events: " in dbt("run-operation", "recluster", "--args", "{dry_run: true}")
+    assert str(ROOT) not in run(python, "-c", where, cwd=tmp_path).stdout
+    for result in ("OK created", ", reclustered "):
+        assert result in project.succeed("run", PYTHONPATH="")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +108,7 @@ def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
         (
             ["3", "spark", "", "dbt", "lake", "https://catalog:8181", "analytics", ""],
             {
-                "method": "thrift",
-                "host": "spark",
-                "port": 10000,
-                "user": "dbt",
-                "catalog": "lake",
+                **{"method": "thrift", "host": "spark", "port": 10000, "user": "dbt", "catalog": "lake"},
                 "recluster_session": "https://catalog:8181",
             },
         ),
@@ -145,23 +119,17 @@ def test_dbt_init_knows_the_adapter(
 ) -> None:
     """Asked for the adapter by its number, then for a method and what it needs; Enter takes each default."""
     command = [python, "-c", DBT, "--no-use-colors", "init", "shop", "--profiles-dir", tmp_path]
-    listed = run(*command, cwd=tmp_path, input="x\n", passes=False)
-    number = next(
-        line.split("]")[0].strip("[") for line in listed.splitlines() if line.endswith("] recluster")
-    )
-    run("rm", "-rf", tmp_path / "shop", tmp_path / "profiles.yml")
-    run(*command, cwd=tmp_path, input="\n".join([number, *answers, ""]))
+    listed = run(*command, cwd=tmp_path, input="x\n", passes=False).stdout
+    line = next(line for line in listed.splitlines() if line.endswith("] recluster"))
+    shutil.rmtree(tmp_path / "shop", ignore_errors=True)
+    (tmp_path / "profiles.yml").unlink(missing_ok=True)
+    run(*command, cwd=tmp_path, input="\n".join([line.split("]")[0].strip("["), *answers, ""]))
     profile = yaml.safe_load((tmp_path / "profiles.yml").read_text())["shop"]["outputs"]["dev"]
     assert profile == {"type": "recluster", **written, "schema": "analytics", "threads": 2}
 
 
 def test_the_iceberg_jar_is_the_one_that_was_tried() -> None:
     """The package that carries it is not Iceberg's own; another file under the same name must not pass unseen."""
-    import hashlib
-
     package = pytest.importorskip("snowpark_connect_deps_iceberg", reason="not for Python 3.13")
-    from dbt_recluster.iceberg.session.local_spark import ICEBERG_JAR, ICEBERG_JAR_SHA256
-
-    assert (
-        hashlib.sha256(Path(package.get_jar_path(ICEBERG_JAR)).read_bytes()).hexdigest() == ICEBERG_JAR_SHA256
-    )
+    jar = Path(package.get_jar_path(ICEBERG_JAR))
+    assert hashlib.sha256(jar.read_bytes()).hexdigest() == ICEBERG_JAR_SHA256

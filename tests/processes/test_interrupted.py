@@ -1,19 +1,20 @@
-"""Ctrl-C in a script, in a notebook's thread and in `dbt run-operation`: real processes and real signals."""
+"""Ctrl-C in a script, a job, `dbt run` and `dbt run-operation`: real processes and real signals."""
 
 from __future__ import annotations
 
+import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dbt_command import Project
-from tables import checksum, make_table, orphans
+from jobs import Jobs
+from programs import interrupt, start
+from tables import checksum, data_files, make_table, metadata_file, orphans
 
 SCRIPT = """
 import sys, time
@@ -26,8 +27,8 @@ spark = open_session(Path(sys.argv[1]), of_directory())
 spark.sparkContext.setLogLevel("OFF")
 
 def tell(progress):
-    if progress.merged:
-        print("merges", progress.merged, flush=True)
+    if progress.merged and progress.merged >= float(sys.argv[2]):
+        print("merges", flush=True)
 
 print("begins", flush=True)
 try:
@@ -46,49 +47,56 @@ print("handler", signal.getsignal(signal.SIGINT).__name__, flush=True)
 """
 
 
-def press(process: subprocess.Popen[str], merged: float, after: float) -> str:
-    """Press Ctrl-C some seconds after a share of the table is merged; return all that follows."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if (line == "begins\n" and not merged) or (
-            line.startswith("merges ") and float(line.split()[1]) >= merged
-        ):
-            break
-    time.sleep(after)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
-    return out
+CHANGED_NOTHING = "interrupted; a round that was not committed changed nothing"
+
+
+def python(program: str, *arguments: object) -> subprocess.Popen[str]:
+    path = f"{Path(__file__).parents[1] / 'support'}{os.pathsep}{Path(__file__).parents[2]}"
+    environment = {**os.environ, "PYTHONPATH": path}
+    words = map(str, arguments)
+    return start(sys.executable, "-c", program, *words, env=environment, stderr=subprocess.STDOUT)
+
+
+@pytest.fixture
+def table(spark: Any, hadoop_catalog: str, tmp_path: Path) -> Iterator[str]:
+    """A table for another process, which has the same rows afterwards and no file that belongs to nothing."""
+    for name, value in {"cache-enabled": "false", "warehouse": (tmp_path / "warehouse").as_uri()}.items():
+        spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.{name}", value)
+    table = make_table(spark, f"{hadoop_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
+    before = checksum(spark, table)
+    yield table
+    spark.sql(f"refresh table {table}")
+    assert checksum(spark, table) == before
+    assert orphans(spark, table) == set()
 
 
 @pytest.mark.parametrize(
-    ("merged", "after"),
-    [(0, 1.5), (0.6, 0), (0.8, 0.3)],
+    ("text", "merged", "after"),
+    [("begins", 1, 1.5), ("merges", 0.6, 0), ("merges", 0.8, 0.3)],
     ids=["while it plans", "while it writes", "later"],
 )
-def test_a_script(merged: float, after: float, spark: Any, hadoop_catalog: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("table")
+def test_a_script(text: str, merged: float, after: float, tmp_path: Path) -> None:
     """`except ReclusterError` passes over tables that fail; this is none of them."""
-    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
-    warehouse = tmp_path / "warehouse"
-    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.warehouse", warehouse.as_uri())
-    table = make_table(spark, f"{hadoop_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
-    before = checksum(spark, table)
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    out = press(process, merged, after)
-    assert "caught Interrupted interrupted; a round that was not committed changed nothing\n" in out, out
+    _, out, _ = interrupt(python(SCRIPT, tmp_path, merged), text, after)
+    assert f"caught Interrupted {CHANGED_NOTHING}\n" in out, out
     assert re.search(r"^answers (4|1)\.0$", out, re.MULTILINE), out
     assert "handler signal_handler\n" in out, out
     assert "swallowed" not in out
     assert "Traceback" not in out
-    assert orphans(spark, table) == set()
-    spark.sql(f"refresh table {table}")
-    assert checksum(spark, table) == before
+
+
+def test_a_job(spark: Any, table: str, tmp_path: Path) -> None:
+    snapshot, known = metadata_file(spark, table), data_files(spark, table)
+    options = ("--cluster-by", "k", "--depth", "1", "--block-rows", "4000")
+    job = Jobs(tmp_path, tmp_path / "warehouse").start("recluster", "lake.sales.t", *options)
+    while data_files(spark, table) == known:
+        assert job.poll() is None, job.communicate()
+    code, out, _ = interrupt(job)
+    assert code == 130, out
+    assert f"dbt-recluster: {CHANGED_NOTHING}" in out
+    assert "Traceback" not in out
+    assert metadata_file(spark, table) == snapshot
 
 
 STARTING = """
@@ -115,73 +123,39 @@ print("answers", embedded.start(sys.argv[1]).sql("select 1").count())
 
 def test_while_the_session_starts(tmp_path: Path) -> None:
     """In the main thread pyspark would install a handler that calls Java in the middle of another call."""
-    process = subprocess.run(
-        [sys.executable, "-c", STARTING, str(tmp_path / "lake")],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        timeout=120,
-        check=False,
-    )
-    assert "Traceback" not in process.stderr
-    *_, interrupted, answers = process.stdout.splitlines()
-    assert interrupted == "Interrupted interrupted; a round that was not committed changed nothing"
+    out, _ = python(STARTING, tmp_path / "lake").communicate(timeout=120)
+    assert "Traceback" not in out
+    *_, interrupted, answers = out.splitlines()
+    assert interrupted == f"Interrupted {CHANGED_NOTHING}"
     assert answers == "answers 1"
 
 
-def environment() -> dict[str, str]:
-    import os
-
-    support = Path(__file__).parents[1] / "support"
-    return {**os.environ, "PYTHONPATH": f"{support}{os.pathsep}{Path(__file__).parents[2]}"}
-
-
-BIG = """{{{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=4000,
-                      automatic_clustering=false) }}}}
-select id, xxhash64(id, '{{{{ invocation_id }}}}') as k, sha2(string(id), 512) as v from range(150000) where {0} > 0"""
-# What is in the warehouse, as another process sees it: rows, snapshots and files of each table.
-LOOK = """{% macro look() %}
-  {% for name in ('analytics.big1', 'analytics.big2') %}
-    {% set row = run_query('select (select count(*) from ' ~ name ~ '), (select count(*) from ' ~ name ~
-                           '.snapshots), (select count(*) from ' ~ name ~ '.all_data_files)').rows[0] %}
-    {% do log('found: ' ~ row.values() | join(' '), info=true) %}
-  {% endfor %}
-{% endmacro %}"""
-INTERRUPTED = "while running operation: interrupted; a round that was not committed changed nothing"
+BIG = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=4000) }}
+select id, xxhash64(id, '{{ invocation_id }}') as k, sha2(string(id), 512) as v from range(150000)"""
+COUNTS = """select (select count(*) from {0}) as live, (select count(*) from {0}.snapshots) as snapshots,
+(select count(*) from {0}.all_data_files) as files"""
 
 
-def test_an_operation(tmp_path: Path) -> None:
+def test_an_operation_and_a_run(tmp_path: Path) -> None:
     """One line, the exit code that shells have for it, no further table, and no file that belongs to nothing."""
-    models = {f"big{number}.sql": BIG.format(number) for number in (1, 2)}
+    models = dict.fromkeys(("big1.sql", "big2.sql"), BIG)
     project = Project(tmp_path / "p", {"method": "embedded", "path": "lake"}, models)
-    (project.root / "macros").mkdir()
-    (project.root / "macros" / "look.sql").write_text(LOOK)
     try:
         for _ in range(2):
-            project.succeed("run")
-        for at in ("Found 2 models", "round 1 merges"):  # while Spark starts, and while it works
+            project.succeed("run", DBT_RECLUSTER_AUTOMATIC_CLUSTERING="false")
+        for text in ("Found 2 models", "round 1 merges"):  # while Spark starts, and while it works
             process = project.start("run-operation", "recluster", "--args", "{final: true}")
-            assert process.stdout is not None
-            while at not in (line := process.stdout.readline()):
-                assert line, "it ended before"
-            lines: list[str] = []
-            reader = threading.Thread(target=lines.extend, args=(process.stdout,))
-            reader.start()
-            time.sleep(3)
-            before = len(lines)  # a line of progress, where the machine is slow
-            process.send_signal(signal.SIGINT)
-            reader.join(timeout=120)
-            assert process.wait(timeout=120) == 130, "".join(lines)
-            assert process.stderr is not None
-            assert process.stderr.read() == ""
-            (line,) = lines[before:]
-            assert line.endswith(f"{INTERRUPTED}\n")
+            code, out, err = interrupt(process, text, after=3)
+            assert (code, err) == (130, ""), out
+            assert out.endswith(f"while running operation: {CHANGED_NOTHING}\n"), out
+            assert out.count("interrupted") == 1
+        # The data of the run is there, and nothing of the recluster that comes after it.
+        code, out, _ = interrupt(
+            project.start("--debug", "run", "--select", "big1"), "round 1 merges", after=1
+        )
+        assert code != 0, out
     finally:
         project.stop()
-    _, out, _ = project.run("run-operation", "look")
-    found = [tuple(map(int, row.split())) for row in re.findall("found: (.*)", out)]
-    assert [row[:2] for row in found] == [(300_000, 2), (300_000, 2)]
-    names = ("big1", "big2")
-    files = [len(list((project.root / "lake").rglob(f"{name}/data/*.parquet"))) for name in names]
-    assert files == [row[2] for row in found]
+    for name, loads in (("big1", 3), ("big2", 2)):
+        files = len(list((project.root / "lake").rglob(f"{name}/data/*.parquet")))
+        assert project.ask(COUNTS.format(f"analytics.{name}")) == (loads * 150_000, loads, files)

@@ -1,25 +1,22 @@
-"""The command on manifests that other dbts write: dbt 2's parser, and `dbt parse` with dbt-trino and dbt-athena.
+"""The command on manifests that other dbts write: dbt 2's parser, and `dbt parse` with dbt-athena.
 
-Each is installed from PyPI once, under build/, without what it needs to connect; where PyPI does not answer, it is
-skipped. Spark makes the tables under the names that the manifest has.
+Each is installed from PyPI once, without what it needs to connect; where PyPI does not answer, it is skipped. Spark
+makes the tables under the names that the manifest has. test_trino.py does the same with dbt-trino.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
+from dbt_command import Project
+from environments import packages
 from tables import checksum
 
 from dbt_recluster.job.command_line import main
 
-PACKAGES = Path(__file__).parents[2] / "build" / "dbts"
 MODELS = {
     "orders.sql": """{{ config(materialized='incremental', cluster_by=['order_date', 'customer_id']) }}
         select 1 as customer_id, date '2026-01-01' as order_date""",
@@ -47,11 +44,6 @@ DBTS = {
         {"type": "spark", "method": "thrift", "port": 10000, **HERE},
         ("--catalog", "{}"),
     ),
-    "trino": Dbt(
-        ("dbt-trino==1.11.0", "trino", "lz4", "tzlocal", "orjson", "zstandard"),
-        {"type": "trino", "method": "none", "user": "u", "port": 8080, "database": "iceberg", **HERE},
-        ("--map", "iceberg={}"),
-    ),
     "athena": Dbt(
         (
             *("dbt-athena==1.11.1", *OF_ATHENA),
@@ -63,50 +55,16 @@ DBTS = {
 }
 
 
-def installed(name: str) -> Path:
-    """Return the directory of a dbt; it is made once."""
-    target = PACKAGES / name.replace(" ", "")
-    if not (target / "complete").exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--upgrade"]
-        done = subprocess.run(
-            [*pip, "--target", str(target), *DBTS[name].requirements],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if done.returncode:
-            pytest.skip(f"{name} cannot be installed here: {done.stderr.strip()[-300:]}")
-        (target / "complete").touch()
-    return target
-
-
-def manifest(name: str, project: Path) -> Path:
+def manifest(name: str, root: Path) -> Path:
     """Write a project and have a dbt parse it."""
-    config = {
-        "name": "shop",
-        "version": "1.0",
-        "profile": "shop",
-        "models": {"shop": {"marts": {"+cluster_by": "event_date"}}},
-    }
-    (project / "models" / "marts").mkdir(parents=True)
-    for file, text in MODELS.items():
-        (project / "models" / file).write_text(text)
-    (project / "dbt_project.yml").write_text(yaml.safe_dump(config))
-    outputs = {"dev": {"threads": 1, **DBTS[name].profile}}
-    (project / "profiles.yml").write_text(yaml.safe_dump({"shop": {"target": "dev", "outputs": outputs}}))
-    directory = installed(name)
+    kind = DBTS[name]
+    directory = packages(name.replace(" ", ""), "--no-deps", *kind.requirements)
     own = directory / "bin" / "dbt-core-experimental-parser"
-    dbt = own if own.exists() else Path(sys.executable).with_name("dbt")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(directory),
-        "DBT_ALLOW_EXPERIMENTAL_ADAPTERS": "true",
-        "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
-    }
-    command = [str(dbt), "parse", "--profiles-dir", "."]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return project / "target" / "manifest.json"
+    more: dict[str, Any] = {"dbt": [own]} if own.exists() else {}
+    config = {"models": {"p": {"marts": {"+cluster_by": "event_date"}}}}
+    project = Project(root, kind.profile, MODELS, config=config, **more)
+    project.succeed("parse", PYTHONPATH=str(directory), DBT_ALLOW_EXPERIMENTAL_ADAPTERS="true")
+    return root / "target" / "manifest.json"
 
 
 @pytest.mark.parametrize("name", list(DBTS))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from dbt_command import EVENTS, Project
 from environments import program
+from programs import run
 
 pytestmark = pytest.mark.skipif(
     "NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1"
@@ -24,40 +24,33 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def run(project: Project, *command: str, **environment: str) -> str:
+def orchestrate(project: Project, *command: str | Path, **environment: str) -> str:
     """Run an orchestrator, which finds this project's dbt first; return what it printed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PATH": path, "DBT_PROJECT": str(project.root), **environment},
-        cwd=project.root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    own = {**os.environ, "PATH": path, "DBT_PROJECT": str(project.root), **environment}
+    done = run(*command, env=own, cwd=project.root)
+    return done.stdout + done.stderr
 
 
 def test_dagster(project: Project) -> None:
     dagster = program("dagster", "dagster", "dagster", "dagster-dbt", "dbt-core<1.12")
     (project.root / "home").mkdir()
     assets = ("-f", str(EXAMPLES / "dagster_assets.py"), "--select", "*")
-    out = run(project, str(dagster), "asset", "materialize", *assets, DAGSTER_HOME=str(project.root / "home"))
+    out = orchestrate(
+        project, dagster, "asset", "materialize", *assets, DAGSTER_HOME=str(project.root / "home")
+    )
     assert "analytics.events: reclustered 2 blocks into" in out
     assert "RUN_SUCCESS" in out
 
 
 def test_airflow(project: Project) -> None:
-    airflow = str(program("airflow", "airflow", "apache-airflow"))
+    airflow = program("airflow", "airflow", "apache-airflow")
     settings = {
         "AIRFLOW_HOME": str(project.root / "home"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(EXAMPLES),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
     }
-    run(project, airflow, "db", "migrate", **settings)
-    out = run(project, airflow, "dags", "test", "shop", **settings)
+    orchestrate(project, airflow, "db", "migrate", **settings)
+    out = orchestrate(project, airflow, "dags", "test", "shop", **settings)
     assert "analytics.events: reclustered 2 blocks into" in out
     assert "1 table: 1 well clustered" in out

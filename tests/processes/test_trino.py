@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,9 @@ from typing import Any
 import postgres
 import pytest
 import trino
-import yaml
+from dbt_command import Project
 from ports import HOST
-from sessions import of_postgres
+from sessions import UNCACHED, catalog_settings, of_postgres
 
 from dbt_recluster.job.command_line import main
 
@@ -41,6 +39,10 @@ select id, (id * bigint '611953' + {{{{ var('run') }}}}) % 1000000 as k, id * bi
 from (select {{{{ var('run') }}}} * {ROWS * 3 // 4} + (a - 1) * 10000 + b as id
     from unnest(sequence(1, {ROWS // 10_000})) x(a) cross join unnest(sequence(1, 10000)) y(b))
 """
+# Names that Spark and Trino would write in another way.
+ORDERS = """{{ config(materialized='table', schema='My-Mart', meta={'recluster': {'cluster_by': 'k'}}) }}
+select k, id from {{ ref('plain') }}"""
+SCHEMA_NAME = "{% macro generate_schema_name(name, node) %}{{ name or target.schema }}{% endmacro %}"
 COUNTS = "select count(*), sum(id), sum(k), sum(m), sum(loaded), sum(id * k % 1000003) from {}"
 
 
@@ -48,10 +50,9 @@ COUNTS = "select count(*), sum(id), sum(k), sum(m), sum(loaded), sum(id * k % 10
 def server(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[trino.Trino]:
     directory = tmp_path_factory.mktemp("trino")
     with postgres.server_or_skip() as url:
-        settings = {"": "org.apache.iceberg.spark.SparkCatalog", **of_postgres(url)}
-        settings |= {".warehouse": (directory / "warehouse").as_uri(), ".cache-enabled": "false"}
-        for name, value in settings.items():
-            spark.conf.set(f"spark.sql.catalog.{CATALOG}{name}", value)
+        catalog = {**of_postgres(url), **UNCACHED, ".warehouse": (directory / "warehouse").as_uri()}
+        for name, value in catalog_settings(CATALOG, catalog).items():
+            spark.conf.set(name, value)
         spark.sql(f"show namespaces in {CATALOG}")
         with trino.server(directory, CATALOG, url, directory / "warehouse") as running:
             yield running
@@ -61,40 +62,30 @@ class Shop:
     """A project of dbt-trino's, and the command on its manifest."""
 
     def __init__(self, directory: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
-        self.directory, self._capsys = directory, capsys
-        (directory / "models").mkdir(parents=True)
+        self._capsys = capsys
+        models = {"Orders.sql": ORDERS}
         for name, (config, _) in MODELS.items():
             key, *others = config.split("; ")
             recluster = f"{{'cluster_by': {key.partition('=')[2]}, 'block_rows': 4000, 'depth': 1}}"
             arguments = ", ".join(
                 ["materialized='incremental'", *others, f"meta={{'recluster': {recluster}}}"]
             )
-            (directory / "models" / f"{name}.sql").write_text(f"{{{{ config({arguments}) }}}}{SQL}")
-        (directory / "models" / "Orders.sql").write_text(
-            "{{ config(materialized='table', schema='My-Mart', meta={'recluster': {'cluster_by': 'k'}}) }}"
-            "select k, id from {{ ref('plain') }}"
-        )
-        (directory / "macros").mkdir()
-        (directory / "macros" / "generate_schema_name.sql").write_text(
-            "{% macro generate_schema_name(name, node) %}{{ name or target.schema }}{% endmacro %}"
-        )
-        project = {"name": "shop", "version": "1.0", "profile": "shop"}
-        project |= {"flags": {"send_anonymous_usage_stats": False}}
-        (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
-        profile = {"type": "trino", "method": "none", "user": "tests", "host": HOST, "port": port}
-        outputs = {"dev": {**profile, "threads": 2, "database": "iceberg", "schema": "sales"}}
-        (directory / "profiles.yml").write_text(
-            yaml.safe_dump({"shop": {"target": "dev", "outputs": outputs}})
-        )
+            models[f"{name}.sql"] = f"{{{{ config({arguments}) }}}}{SQL}"
+        profile = {
+            "type": "trino",
+            "method": "none",
+            "user": "tests",
+            "host": HOST,
+            "port": port,
+            "threads": 2,
+        }
+        place = {"database": "iceberg", "schema": "sales"}
+        self._project = Project(directory, {**profile, **place}, models, dbt=[trino.dbt()])
+        self._project.write("macros/generate_schema_name.sql", SCHEMA_NAME)
 
     def build(self, number: int) -> None:
         """Run all models."""
-        command = [str(trino.dbt()), "run", "--profiles-dir", ".", "--vars", json.dumps({"run": number})]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "DBT_", "COV_"))}
-        done = subprocess.run(
-            command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        self._project.succeed("run", "--vars", json.dumps({"run": number}), PYTHONPATH="")
 
     def recluster(self, *arguments: str) -> tuple[dict[str, Any], str]:
         """Run the command; return what it did to each table, and standard error."""
@@ -108,7 +99,7 @@ class Shop:
     @property
     def manifest(self) -> tuple[str, ...]:
         """The arguments that name the tables of the last build."""
-        target = self.directory / "target"
+        target = self._project.root / "target"
         results = ("--run-results", str(target / "run_results.json"), "--map", f"iceberg={CATALOG}")
         return ("--manifest", str(target / "manifest.json"), *results)
 
@@ -118,7 +109,6 @@ def test_tables_of_dbt_trino(
     server: trino.Trino,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    record_property: Any,
 ) -> None:
     shop, figures = Shop(tmp_path / "shop", server.port, capsys), []
 
@@ -151,16 +141,14 @@ def test_tables_of_dbt_trino(
         for name in MODELS:
             whole = read(name, "true")
             figures.append(
-                f"run {number + 1}, {name}: {before[name].bytes_read:,} bytes and {before[name].rows_read:,} rows read "
-                f"before, {after[name].bytes_read:,} and {after[name].rows_read:,} after, of {whole.bytes_read:,} and "
-                f"{whole.rows_read:,}"
+                f"run {number + 1}, {name}: {before[name].bytes_read:,} bytes and {before[name].rows_read:,} rows "
+                f"read before, {after[name].bytes_read:,} and {after[name].rows_read:,} after, of "
+                f"{whole.bytes_read:,} and {whole.rows_read:,}"
             )
-            print(figures[-1])
             assert after[name].rows == before[name].rows
             # Trino skips pages within the file of a load, so that a load costs a read of one column of a curve little.
             most = whole.bytes_read / 2 if name == "curve" else before[name].bytes_read
             assert after[name].bytes_read < most or not number
-    record_property("reads", figures)
     with capsys.disabled():
         print("\n" + "\n".join(figures))
 

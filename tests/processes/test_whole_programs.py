@@ -1,13 +1,13 @@
-"""Benchmarks in short: two reclusters, other writers, lost workers, kills and failing catalogs cost no row."""
+"""Benchmarks in short: two reclusters, other writers, lost workers and kills cost no row."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from environments import from_maven
-from programs import BENCHMARKS, figures
+from programs import BENCHMARKS, figures, run
 
 
 def test_two_reclusters_of_one_table(tmp_path: Path) -> None:
@@ -24,12 +24,7 @@ def test_two_reclusters_of_one_table(tmp_path: Path) -> None:
 def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) -> None:
     """`make writers` does the same for ten minutes and 500 commits."""
     options = [
-        "--seconds",
-        "20",
-        "--commits",
-        "20",
-        "--alone",
-        "5",
+        *["--seconds", "20", "--commits", "20", "--alone", "5"],
         *(["--rest"] if catalog == "rest" else []),
     ]
     found = figures(BENCHMARKS / "other_writers.py", *options, json_file=tmp_path / "found.json")
@@ -62,36 +57,17 @@ def test_what_is_killed_loses_nothing(more: list[str], tmp_path: Path) -> None:
     assert found["orphans"] >= 1  # killed when it had written
 
 
-PROGRAM = Path(__file__).with_name("catalog_faults.py")
-
-
-def run(mode: str, tmp_path: Path) -> Any:
-    found = figures(PROGRAM, mode, json_file=tmp_path / "found.json")
-    assert found["same_rows"]
-    assert found["same_rows_later"]
-    assert found["depth_after"] <= 2
-    return found
-
-
-def test_a_catalog_that_is_down(tmp_path: Path) -> None:
-    found = run("down", tmp_path)
-    assert found["raised"] == "CommitFailedError"
-    assert "This round changed nothing" in found["message"]
-    assert not found["took_place"]
-    assert found["orphans"] == 0
-
-
-def test_a_commit_whose_answer_is_lost(tmp_path: Path) -> None:
-    """Iceberg asks the catalog again, and finds that it took place."""
-    found = run("mute", tmp_path)
-    assert found["raised"] is None
-    assert found["took_place"]
-    assert found["orphans"] == 0
-
-
-def test_a_commit_whose_outcome_stays_unknown(tmp_path: Path) -> None:
-    """The answer is lost and the catalog gone: the files may be the table's, so they stay."""
-    found = run("lost", tmp_path)
-    assert found["raised"] == "CommitStateUnknownError"
-    assert found["took_place"]
-    assert found["orphans"] == 0
+def test_the_integration_project_keeps_every_row(tmp_path: Path) -> None:
+    """Six loads with every data test; `make project` runs ten, and the demo twenty of ten times as many rows."""
+    project = BENCHMARKS.with_name("integration_tests")
+    options = [
+        "--loads",
+        "6",
+        "--scale",
+        "0.01",
+        "--block-rows",
+        "2000",
+        "--lakehouse",
+        tmp_path / "lakehouse",
+    ]
+    run(sys.executable, "loads.py", "--build", *options, cwd=project, timeout=1800)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ports import HOST, free_port, wait_for_port
+import pyspark
+from ports import HOST, free_port
+from programs import serving
 
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
@@ -22,8 +22,6 @@ def cluster(directory: Path, path: str | None = None) -> Iterator[str]:
         directory: For their files.
         path: Their PATH, and so that of the executors; None is that of this process.
     """
-    import pyspark
-
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     port = free_port()
     environment = {
@@ -34,31 +32,14 @@ def cluster(directory: Path, path: str | None = None) -> Iterator[str]:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "256m",
     }
-    url = f"spark://{HOST}:{port}"
-    deploy = "org.apache.spark.deploy"
+    url, deploy = f"spark://{HOST}:{port}", "org.apache.spark.deploy"
     ends = ["--host", HOST, "--webui-port", "0"]
     commands = [[f"{deploy}.master.Master", *ends, "--port", str(port)]]
     for number in range(2):
         work = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker-{number}")]
         commands.append([f"{deploy}.worker.Worker", *ends, *work, url])
-    processes = []
-    try:
+    with ExitStack() as stack:
         for number, command in enumerate(commands):
-            with (directory / f"process-{number}.log").open("w") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [str(program), *command],
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-        wait_for_port(port, "the master of the cluster")
+            log = directory / f"process-{number}.log"
+            stack.enter_context(serving(program, *command, log=log, ports=[port], env=environment))
         yield url
-    finally:
-        for process in reversed(processes):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            process.wait(timeout=30)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import subprocess
 import sys
-import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jobs import EXTENSIONS
+from programs import start
 from runtime import iceberg_jar
 
 # Each run loads the same thousand rows once more.
@@ -33,41 +34,39 @@ def session_settings(directory: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def hadoop_lake(directory: Path) -> dict[str, str]:
-    """Spark settings of a catalog `lake` in a directory."""
-    catalog, lake = "spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"
-    return {catalog: lake, f"{catalog}.type": "hadoop", f"{catalog}.warehouse": str(directory)}
-
-
 class Project:
     """A dbt project in a directory, with a profile."""
 
-    def __init__(self, root: Path, profile: dict[str, Any], models: dict[str, str]) -> None:
-        self.root = root
-        (root / "models").mkdir(parents=True)
+    def __init__(
+        self,
+        root: Path,
+        profile: dict[str, Any],
+        models: dict[str, str],
+        *,
+        dbt: Sequence[object] = (Path(sys.executable).with_name("dbt"),),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.root, self._dbt = root, list(map(str, dbt))
         for name, text in models.items():
-            (root / "models" / name).write_text(text)
+            self.write(f"models/{name}", text)
         flags = {"send_anonymous_usage_stats": False}
-        self.write("dbt_project.yml", {"name": "p", "version": "1.0", "profile": "p", "flags": flags})
+        self.write(
+            "dbt_project.yml",
+            {"name": "p", "version": "1.0", "profile": "p", "flags": flags, **(config or {})},
+        )
         self._started: list[subprocess.Popen[str]] = []
         target = {"type": "recluster", "schema": "analytics", "threads": 1, **profile}
         self.write("profiles.yml", {"p": {"target": "dev", "outputs": {"dev": target}}})
 
     def write(self, name: str, content: Any) -> None:
-        (self.root / name).write_text(yaml.safe_dump(content))
+        """Write a file of the project: a text, or what becomes YAML."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        dbt = Path(sys.executable).with_name("dbt")
-        process = subprocess.Popen(
-            [str(dbt), "--no-use-colors", *arguments, "--profiles-dir", "."],
-            cwd=self.root,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A shell that starts the tests in the background has them ignore Ctrl-C, and dbt would inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        command = [*self._dbt, "--no-use-colors", *arguments, "--profiles-dir", "."]
+        process = start(*command, cwd=self.root, env={**os.environ, **environment})
         self._started.append(process)
         return process
 
@@ -96,13 +95,19 @@ class Project:
         assert ended == code if code is not None else ended != 0, out + err
         return out
 
-    def wait_for_log(self, text: str, process: subprocess.Popen[str], seconds: float) -> None:
-        """Wait until dbt's log has a text, while the process runs."""
-        log, deadline = self.root / "logs" / "dbt.log", time.monotonic() + seconds
-        while not (log.exists() and text in log.read_text()):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    def ask(self, sql: str) -> Any:
+        """Return the first row of a query, of a process that did not build its tables."""
+        out = self.succeed("--quiet", "show", "--inline", sql, "--output", "json")
+        return tuple(json.loads(out)["show"][0].values())
+
+    def artifact(self, name: str) -> Any:
+        """Return a file that dbt has written, ``run_results`` or another."""
+        return json.loads((self.root / "target" / f"{name}.json").read_text())
 
     def files(self) -> set[str]:
         return {path.name for path in self.root.iterdir()}
+
+
+def one_line(text: str) -> str:
+    """Return a text without the line ends at which dbt wraps it."""
+    return " ".join(text.split())

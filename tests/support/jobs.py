@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
+from programs import start
 from runtime import JAVA_OPTIONS, iceberg_jar
+from sessions import hadoop_lake
 
 import dbt_recluster
+from dbt_recluster.adapter.connections.submission import JOB
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ROOT = Path(dbt_recluster.__file__).resolve().parents[1]
-_JOB = _ROOT / "dbt_recluster" / "job" / "recluster_job.py"
 # Python imports this module when it starts.
 _NO_DBT = """
 import sys
@@ -44,7 +45,6 @@ sys.path[:] = [path for path in sys.path if not os.path.exists(f"{path}/dbt_recl
 class Ran:
     """A job that has ended."""
 
-    code: int
     out: str
     err: str
 
@@ -86,20 +86,12 @@ class Jobs:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.extensions": EXTENSIONS,
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.type": "hadoop",
-            "spark.sql.catalog.lake.warehouse": warehouse.as_uri(),
+            **hadoop_lake(warehouse),
             **(settings or {}),
         }
 
     @property
-    def file(self) -> Path:
-        """The file that is run."""
-        return _JOB
-
-    @property
     def environment(self) -> dict[str, str]:
-        """The environment of the processes."""
         path = [self._directory / "no_dbt", *([] if self._wheel else [_ROOT])]
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "COV_"))}
         return {
@@ -109,55 +101,26 @@ class Jobs:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
 
-    def submit(self, *arguments: str) -> Ran:
-        """Run a command through ``spark-submit``."""
-        return self.submit_file(_JOB, *arguments)
-
-    def submit_file(self, file: Path, *arguments: str) -> Ran:
-        """Run a Python file through ``spark-submit``."""
-        import pyspark
-
+    def submit(self, *arguments: str, code: int = 0, file: Path = JOB) -> Ran:
+        """Run a command, or another Python file, through ``spark-submit``; it must end with a code."""
         program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         packages = ["--py-files", str(self._wheel)] if self._wheel else []
-        return self._run([str(program), *self.arguments(), *packages, str(file), *arguments])
+        return self._run([program, *self.arguments(), *packages, file, *arguments], code)
 
     def run(self, *arguments: str) -> Ran:
-        """Run a command as ``dbt-recluster`` does, in a session of its own."""
-        return self._run([sys.executable, str(_JOB), *arguments, *self.arguments()])
+        """Run a command as ``dbt-recluster`` does, in a session of its own; it must succeed."""
+        return self._run([sys.executable, JOB, *arguments, *self.arguments()], 0)
 
-    def run_on_terminal(self, *arguments: str, interrupt_at: str) -> tuple[int, str]:
-        """Run a command on a terminal and press Ctrl-C once a text is seen; return the exit code and what was shown."""
-        import pty
-
-        command = [sys.executable, str(_JOB), *arguments, *self.arguments()]
-        process, terminal = pty.fork()
-        if process == 0:
-            # A shell that starts the tests in the background has them ignore Ctrl-C.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.execve(command[0], command, {**self.environment, "TERM": "xterm", "COLUMNS": "120"})
-        shown, pressed = b"", False
-        with suppress(OSError):  # how the end of a terminal looks
-            while data := os.read(terminal, 4096):
-                shown += data
-                if not pressed and interrupt_at.encode() in shown:
-                    os.write(terminal, b"\x03")
-                    pressed = True
-        _, status = os.waitpid(process, 0)
-        os.close(terminal)
-        return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command as ``dbt-recluster`` does; all its output is in one pipe."""
+        place = {"cwd": self._directory, "env": self.environment}
+        return start(sys.executable, JOB, *arguments, *self.arguments(), stderr=subprocess.STDOUT, **place)
 
     def arguments(self) -> list[str]:
-        """Return the settings as arguments."""
         return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
 
-    def _run(self, command: list[str]) -> Ran:
-        done = subprocess.run(
-            command,
-            cwd=self._directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+    def _run(self, command: Sequence[object], code: int) -> Ran:
+        process = start(*command, cwd=self._directory, env=self.environment)
+        out, err = process.communicate(timeout=600)
+        assert process.returncode == code, out + err
+        return Ran(out, err)

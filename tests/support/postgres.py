@@ -28,13 +28,12 @@ def find() -> Path:
     Raises:
         PostgresMissingError: It is not there and cannot be installed.
     """
-    found, why = _programs(), None
-    if not found or not DRIVER.exists():
-        why = install(*PACKAGES)
-        found = _programs()
-    if not found or not DRIVER.exists():
-        raise PostgresMissingError(f"PostgreSQL or its JDBC driver is missing, and {why}")
-    return found[-1]
+    if (found := _programs()) is not None:
+        return found
+    why = install(*PACKAGES)
+    if (found := _programs()) is not None:
+        return found
+    raise PostgresMissingError(f"PostgreSQL or its JDBC driver is missing, and {why}")
 
 
 @contextmanager
@@ -79,11 +78,9 @@ def server_or_skip() -> Iterator[str]:
         yield url
 
 
-def _programs() -> list[Path]:
-    places = Path("/usr/lib/postgresql").glob("*/bin")
-    return sorted(
-        (place for place in places if (place / "initdb").exists()), key=lambda p: float(p.parent.name)
-    )
+def _programs() -> Path | None:
+    places = (place for place in Path("/usr/lib/postgresql").glob("*/bin") if (place / "initdb").exists())
+    return max(places, key=lambda place: float(place.parent.name), default=None) if DRIVER.exists() else None
 
 
 def _call(command: list[str]) -> None:

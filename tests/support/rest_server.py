@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,13 +22,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 
+import pyspark
 from ports import HOST
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 from runtime import JAVA_OPTIONS, iceberg_jar
-from sessions import of_rest
+from sessions import UNCACHED, catalog_settings, of_rest
 
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
@@ -44,11 +48,8 @@ _STATUS = {
     "IllegalArgumentException": 400,
     "UnsupportedOperationException": 406,
 }
-_NAMESPACE, _TABLE, _VIEW = (
-    "/v1/namespaces/{namespace}",
-    "/v1/namespaces/{namespace}/tables/{table}",
-    "/v1/namespaces/{namespace}/views/{view}",
-)
+_NAMESPACE = "/v1/namespaces/{namespace}"
+_TABLE, _VIEW = f"{_NAMESPACE}/tables/{{table}}", f"{_NAMESPACE}/views/{{view}}"
 # Method and path, the handler, and the request that it reads from the body.
 _ROUTES = {
     ("GET", "/v1/namespaces"): ("listNamespaces", None),
@@ -70,6 +71,7 @@ _ROUTES = {
     ("DELETE", _VIEW): ("dropView", None),
     ("POST", "/v1/views/rename"): ("renameView", "RenameTableRequest"),
 }
+_Answer = tuple[int, str]
 
 
 @dataclass
@@ -89,27 +91,14 @@ class Fault:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class RestServer:
-    """A server that runs in another process.
-
-    Attributes:
-        uri: Its address.
-        process: The process.
-    """
+class RestServer(NamedTuple):
+    """A server that runs in another process, and its address."""
 
     uri: str
     process: subprocess.Popen[str]
 
     def settings(self, catalog: str) -> dict[str, str]:
-        """Return the Spark settings of a catalog of this server."""
-        prefix = f"spark.sql.catalog.{catalog}"
-        named = {f"{prefix}{name}": value for name, value in of_rest(self.uri).items()}
-        return {
-            prefix: "org.apache.iceberg.spark.SparkCatalog",
-            f"{prefix}.cache-enabled": "false",
-            **named,
-        }
+        return catalog_settings(catalog, {**of_rest(self.uri), **UNCACHED})
 
     @property
     def commits(self) -> int:
@@ -120,13 +109,7 @@ class RestServer:
     def fail(self, *faults: Fault) -> None:
         """Let these faults happen next, in order."""
         body = json.dumps([asdict(fault) for fault in faults]).encode()
-        with urlopen(Request(f"{self.uri}/test/faults", body)):
-            pass
-
-    def kill(self) -> None:
-        """Kill the server; its tables are lost with it."""
-        self.process.kill()
-        self.process.wait()
+        urlopen(Request(f"{self.uri}/test/faults", body)).close()
 
 
 @contextmanager
@@ -144,103 +127,72 @@ def server(warehouse: Path) -> Iterator[RestServer]:
             process.kill()
 
 
-class _Serving:
-    """The server, in its own process."""
+class _Catalog:
+    """The catalog and its faults, in the server's process."""
 
     def __init__(self, warehouse: Path, gateway: Any) -> None:
-        self.faults: list[Fault] = []
-        self.commits = 0
-        self._lock = threading.Lock()
-        self._gateway = gateway
-        self._iceberg = gateway.jvm.org.apache.iceberg
-        self._mapper = _mapper(gateway)
-        catalog = self._iceberg.inmemory.InMemoryCatalog()
-        properties = gateway.jvm.java.util.HashMap()
+        self._faults: list[Fault] = []
+        self._commits, self._lock = 0, threading.Lock()
+        self._gateway, self._java, self._iceberg = gateway, gateway.jvm.java, gateway.jvm.org.apache.iceberg
+        properties = self._java.util.HashMap()
         properties.put("warehouse", warehouse.as_uri())
         properties.put("io-impl", "org.apache.iceberg.hadoop.HadoopFileIO")
-        catalog.initialize("server", properties)
-        self._catalog = catalog
-        server = self
+        self._catalog = self._iceberg.inmemory.InMemoryCatalog()
+        self._catalog.initialize("server", properties)
+        # The mapper that Iceberg reads and writes REST messages with; its class is not public.
+        method = self._class(f"{_REST}.RESTObjectMapper").getDeclaredMethod(
+            "mapper", self._array(self._java.lang.Class)
+        )
+        method.setAccessible(True)
+        self._mapper = method.invoke(None, self._array(self._java.lang.Object))
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_any(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length).decode()
-                status, answer = server.answer(self.command, self.path, body)
-                if status == 0:
-                    self.close_connection = True
-                    self.connection.close()
-                    return
-                data = answer.encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(data)
-
-            do_GET = do_POST = do_DELETE = do_HEAD = handle_any
-
-            def log_message(self, *_: Any) -> None:
-                """Log nothing."""
-
-        self.http = ThreadingHTTPServer((HOST, 0), Handler)
-        self.http.daemon_threads = True
-        self.uri = f"http://{HOST}:{self.http.server_address[1]}"
-
-    def answer(self, method: str, path: str, body: str) -> tuple[int, str]:
+    def answer(self, method: str, path: str, body: str) -> _Answer:
         """Return the status and the text that answer a request."""
         parts = urlsplit(path)
         if parts.path == "/test/faults":
-            self.faults = [Fault(**fault) for fault in json.loads(body)]
+            self._faults = [Fault(**fault) for fault in json.loads(body)]
             return 204, ""
         if parts.path == "/test/commits":
-            return 200, str(self.commits)
+            return 200, str(self._commits)
         if parts.path == "/v1/config":
             endpoints = [f"{method} {path.replace('/v1/', '/v1/{prefix}/')}" for method, path in _ROUTES]
             return 200, json.dumps({"defaults": {}, "overrides": {}, "endpoints": endpoints})
-        matched = _match("GET" if method == "HEAD" else method, parts.path)
-        if matched is None:
-            return _error(404, "NotFoundException", f"no route {method} {parts.path}")
-        (handler, request), names = matched
-        fault = self._fault() if handler == "updateTable" else Fault()
-        time.sleep(fault.seconds)
-        done = 204, ""
-        if fault.status is None or fault.applied:
-            done = self._handle(handler, request, names, parse_qs(parts.query), body)
-        if fault.status is None:
-            return done
-        kind = "CommitFailedException" if fault.status == 409 else "InternalServerError"
-        return _error(fault.status, kind, "as the test wants it")
+        for (route_method, route), (handler, request) in _ROUTES.items():
+            names = re.fullmatch(route.replace("{", "(?P<").replace("}", ">[^/]+)"), parts.path)
+            if names and method.replace("HEAD", "GET") == route_method:
+                fault = self._next_fault() if handler == "updateTable" else Fault()
+                time.sleep(fault.seconds)
+                done = 204, ""
+                if handler and (fault.status is None or fault.applied):
+                    done = self._handle(handler, request, names.groupdict(), parse_qs(parts.query), body)
+                kind = "CommitFailedException" if fault.status == 409 else "InternalServerError"
+                return done if fault.status is None else _error(fault.status, kind, "as the test wants it")
+        return _error(404, "NotFoundException", f"no route {method} {parts.path}")
 
-    def _fault(self) -> Fault:
+    def _next_fault(self) -> Fault:
         with self._lock:
-            self.commits += 1
-            if not self.faults:
+            self._commits += 1
+            if not self._faults:
                 return Fault()
-            fault = self.faults[0]
+            fault = self._faults[0]
             fault.times -= 1
             if fault.times <= 0:
-                self.faults.pop(0)
+                self._faults.pop(0)
             return fault
 
     def _handle(
-        self, handler: str | None, request: str | None, names: dict[str, str], query: Any, body: str
-    ) -> tuple[int, str]:
-        from py4j.protocol import Py4JJavaError
-
+        self, handler: str, request: str | None, names: dict[str, str], query: dict[str, list[str]], body: str
+    ) -> _Answer:
+        arguments = [self._catalog]
         try:
-            if handler is None:
-                return 204, ""
-            arguments: list[Any] = [self._catalog]
-            if "namespace" in names:
-                arguments.append(self._namespace(names["namespace"]))
-            elif handler == "listNamespaces":
-                arguments.append(self._namespace(query.get("parent", [""])[0]))
+            if "namespace" in names or handler == "listNamespaces":
+                encoded = names.get("namespace") or query.get("parent", [""])[0]
+                levels = [level for level in unquote(encoded).split("\x1f") if level]
+                arguments.append(
+                    self._iceberg.catalog.Namespace.of(self._array(self._java.lang.String, *levels))
+                )
             if name := names.get("table") or names.get("view"):
-                arguments[-1] = self._iceberg.catalog.TableIdentifier.of(arguments[-1], name)
+                arguments[-1] = self._iceberg.catalog.TableIdentifier.of(arguments[-1], unquote(name))
             if handler == "dropTable" and query.get("purgeRequested") == ["true"]:
                 handler = "purgeTable"
             if request is not None:
@@ -251,50 +203,48 @@ class _Serving:
             answer = getattr(self._iceberg.rest.CatalogHandlers, handler)(*arguments)
             return (204, "") if answer is None else (200, str(self._mapper.writeValueAsString(answer)))
         except Py4JJavaError as e:
-            java = e.java_exception
-            kind = java.getClass().getSimpleName()
-            return _error(_STATUS.get(kind, 500), kind, str(java.getMessage()))
+            kind = e.java_exception.getClass().getSimpleName()
+            return _error(_STATUS.get(kind, 500), kind, str(e.java_exception.getMessage()))
 
-    def _namespace(self, text: str) -> Any:
-        levels = [level for level in text.split("\x1f") if level]
-        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(levels))
-        for position, level in enumerate(levels):
-            array[position] = level
-        return self._iceberg.catalog.Namespace.of(array)
+    def _array(self, kind: Any, *items: Any) -> Any:
+        array = self._gateway.new_array(kind, len(items))
+        for position, item in enumerate(items):
+            array[position] = item
+        return array
 
     def _class(self, name: str) -> Any:
-        return self._gateway.jvm.java.lang.Class.forName(name)
+        return self._java.lang.Class.forName(name)
 
 
-def _mapper(gateway: Any) -> Any:
-    """Return the mapper that Iceberg reads and writes REST messages with; its class is not public."""
-    kind = gateway.jvm.java.lang.Class.forName(f"{_REST}.RESTObjectMapper")
-    method = kind.getDeclaredMethod("mapper", gateway.new_array(gateway.jvm.java.lang.Class, 0))
-    method.setAccessible(True)
-    return method.invoke(None, gateway.new_array(gateway.jvm.java.lang.Object, 0))
-
-
-def _match(method: str, path: str) -> tuple[tuple[str | None, str | None], dict[str, str]] | None:
-    given = path.strip("/").split("/")
-    for (route_method, route), handler in _ROUTES.items():
-        wanted = route.strip("/").split("/")
-        if route_method != method or len(wanted) != len(given):
-            continue
-        if all(w.startswith("{") or w == g for w, g in zip(wanted, given, strict=True)):
-            return handler, {
-                w[1:-1]: unquote(g) for w, g in zip(wanted, given, strict=True) if w.startswith("{")
-            }
-    return None
-
-
-def _error(status: int, kind: str, text: str) -> tuple[int, str]:
+def _error(status: int, kind: str, text: str) -> _Answer:
     return status, json.dumps({"error": {"message": text, "type": kind, "code": status}})
 
 
-def _main(warehouse: Path) -> None:
-    import pyspark
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    catalog: _Catalog
 
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        status, answer = self.catalog.answer(self.command, self.path, body)
+        if status == 0:
+            self.close_connection = True
+            self.connection.close()
+            return
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer.encode())))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.encode())
+
+    do_GET = do_POST = do_DELETE = do_HEAD = handle_any
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def _main(warehouse: Path) -> None:
     jars = Path(pyspark.__file__).parent / "jars"
     port = launch_gateway(
         classpath=f"{iceberg_jar()}:{jars}/*",
@@ -303,9 +253,11 @@ def _main(warehouse: Path) -> None:
         jarpath=str(next(jars.glob("py4j-*.jar"))),
         die_on_exit=True,
     )
-    serving = _Serving(warehouse, JavaGateway(gateway_parameters=GatewayParameters(port=port)))
-    print(serving.uri, flush=True)
-    serving.http.serve_forever()
+    _Handler.catalog = _Catalog(warehouse, JavaGateway(gateway_parameters=GatewayParameters(port=port)))
+    http = ThreadingHTTPServer((HOST, 0), _Handler)
+    http.daemon_threads = True
+    print(f"http://{HOST}:{http.server_address[1]}", flush=True)
+    http.serve_forever()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Iceberg runtime and the Java that the tests run with; as a program it prints the options of Java."""
+"""The Iceberg runtime and the Java that the tests run with."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ BUILD = Path(__file__).resolve().parents[2] / "build"
 # The test processes share the cores, and their jobs are short: without the JVM's second compiler and its parallel
 # collector the tests take half of the processor time. The first compiler alone has room for 48 MB of code, and once
 # that is full, of Spark's generated classes, a fifth of the time goes into clearing it out.
-PLAIN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"
-# `make` writes it, by class_archive.py, for the tests that start many processes.
-ARCHIVE = BUILD / "spark.jsa"
+# Neither are classes verified.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 _QUICK_FILES = Path(__file__).with_name("QuickFiles.java")
 
 
@@ -46,17 +48,6 @@ def _quick_files() -> Path | None:
     return jar
 
 
-def _java_options() -> str:
-    """Return options for short lives: classes from the archive where there is one, and none verified."""
-    archived = (
-        f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off" if ARCHIVE.exists() else ""
-    )
-    return f"{PLAIN_JAVA_OPTIONS} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote{archived}"
-
-
-JAVA_OPTIONS = _java_options()
-
-
 def spark_environment() -> dict[str, str]:
     """Return what Spark's programs find in the environment: Java's options, and jars at the end of the class path."""
     quick = _quick_files()
@@ -68,7 +59,3 @@ def spark_environment() -> dict[str, str]:
 def iceberg_jar() -> Path:
     """Return the jar that the environment names, to try another Spark and Iceberg, or the one of the package."""
     return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else local_spark.iceberg_jar()
-
-
-if __name__ == "__main__":
-    print(JAVA_OPTIONS)

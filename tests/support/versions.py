@@ -7,14 +7,15 @@ environment on Python's path; jars come from Maven's local repository, or from M
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+
+import pytest
+from environments import from_maven, packages
 
 # Of each Spark the newest Iceberg first.
 PAIRS = [
@@ -30,7 +31,7 @@ PAIRS = [
 SHORT = [
     *(
         f"tests/iceberg/test_{name}.py"
-        for name in ("specs_and_versions", "manifest_entries", "task_files", "names")
+        for name in ("specs_and_versions", "manifest_entries", "orphans", "names")
     ),
     "tests/iceberg/test_unusual_tables.py::test_a_dropped_partition_source",
     "tests/iceberg/test_curve_merge.py::test_the_place_in_sql_is_that_of_the_curve",
@@ -42,47 +43,21 @@ CORE = [
 ]
 # For the newest pair of all, by S3FileIO.
 STORAGE = ["tests/processes/test_s3.py"]
-CENTRAL = "https://repo1.maven.org/maven2"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dbt-recluster-versions"
 BUILD = Path("build")
 
 
-def jar(spark: str, iceberg: str) -> Path:
-    """Return Iceberg's runtime, fetched if no earlier run has."""
+def fetched(spark: str, iceberg: str) -> dict[str, str]:
+    """Return the environment that names Iceberg's jar and a pyspark other than the project's own."""
     minor = spark.rpartition(".")[0]
-    artifact = f"iceberg-spark-runtime-{minor}_{'2.12' if minor == '3.5' else '2.13'}"
-    place = f"org/apache/iceberg/{artifact}/{iceberg}/{artifact}-{iceberg}.jar"
-    local = Path.home() / ".m2/repository" / place
-    if not local.exists() and shutil.which("mvn"):
-        coordinates = f"-Dartifact=org.apache.iceberg:{artifact}:{iceberg}"
-        subprocess.run(["mvn", "-q", "dependency:get", coordinates, "-Dtransitive=false"], check=False)
-    if local.exists():
-        return local
-    cached = CACHE / place
-    if not cached.exists():
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            urllib.request.urlopen(f"{CENTRAL}/{place}", timeout=60) as source,
-            cached.with_suffix(".part").open("wb") as part,
-        ):
-            shutil.copyfileobj(source, part)
-        cached.with_suffix(".part").rename(cached)
-    return cached
-
-
-def pyspark(version: str) -> Path | None:
-    """Return the folder of a pyspark, installed if no earlier run has; None is the project's own."""
-    if metadata.version("pyspark") == version:
-        return None
-    folder = CACHE / f"pyspark-{version}"
-    if not folder.exists():
-        print(f"installing pyspark {version} into {folder}", flush=True)
-        part = folder.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--target", str(part), f"pyspark=={version}"], check=True)
-        part.rename(folder)
-    return folder
+    scala = "2.12" if minor == "3.5" else "2.13"
+    jar = from_maven(f"org.apache.iceberg:iceberg-spark-runtime-{minor}_{scala}:{iceberg}")
+    environment = {"RECLUSTER_TEST_ICEBERG_JAR": str(jar)}
+    if metadata.version("pyspark") != spark:
+        folder = packages(f"pyspark-{spark}", "--no-deps", f"pyspark=={spark}")
+        environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(
+            os.pathsep
+        )
+    return environment
 
 
 def run(pair: tuple[str, str]) -> bool:
@@ -91,16 +66,7 @@ def run(pair: tuple[str, str]) -> bool:
     name = f"Spark {spark} with Iceberg {iceberg}"
     log, summary = BUILD / f"versions-{spark}-{iceberg}.log", BUILD / f"versions-{spark}-{iceberg}.txt"
     summary.unlink(missing_ok=True)
-    environment = {
-        **os.environ,
-        "RECLUSTER_TEST_ICEBERG_JAR": str(jar(*pair)),
-        "TEST_SUMMARY": str(summary),
-        "TEST_NAME": name,
-    }
-    if folder := pyspark(spark):
-        environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(
-            os.pathsep
-        )
+    environment = {**os.environ, **fetched(*pair), "TEST_SUMMARY": str(summary), "TEST_NAME": name}
     newest = next(each for each in PAIRS if each[0] == spark) if os.environ.get("NIGHTLY") else PAIRS[0]
     tests = [*(CORE if pair == newest else SHORT), *(STORAGE if pair == PAIRS[0] else [])]
     command = [sys.executable, "-m", "pytest", *tests, "-m", "not exhaustive", *sys.argv[1:]]
@@ -108,8 +74,7 @@ def run(pair: tuple[str, str]) -> bool:
     with log.open("w") as output:
         code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode
     result = summary.read_text().strip() if summary.exists() else f"{name}: no result"
-    line = f"{result}, in {(time.monotonic() - began) / 60:.1f} minutes"
-    say(line)
+    say(f"{result}, in {(time.monotonic() - began) / 60:.1f} minutes")
     if code:
         print(f"see {log}:\n{log.read_text()[-3000:]}", flush=True)
     return code == 0
@@ -127,12 +92,10 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
     try:
         for pair in PAIRS:
-            jar(*pair)
-    except OSError as e:
-        say(f"versions: SKIPPED, Iceberg's jars are not in ~/.m2 and Maven Central cannot be reached ({e})")
+            fetched(*pair)
+    except pytest.skip.Exception as e:
+        say(f"versions: SKIPPED, {e}")
         return 0
-    for spark in dict.fromkeys(spark for spark, _ in PAIRS):
-        pyspark(spark)
     with ThreadPoolExecutor(int(os.environ.get("PROCESSES") or 2)) as pool:
         return 0 if all(list(pool.map(run, PAIRS))) else 1
 

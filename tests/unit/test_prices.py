@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.prices import PriceList, parse_prices
 from dbt_recluster.exceptions import OptionError
 
@@ -21,11 +20,8 @@ def test_a_mapping_and_the_words_of_a_command_line() -> None:
 
 
 def test_what_is_known_has_a_price() -> None:
-    assert PRICES.of_seconds(900, 900) == 1.6
-    assert PRICES.of_seconds() == 0
-    assert PRICES.of_seconds(900, None) is None
-    assert PRICES.of_bytes(3 * 2**39) == 7.5
-    assert PRICES.of_bytes(None) is None
+    assert (PRICES.of_seconds(900, 900), PRICES.of_seconds(), PRICES.of_seconds(900, None)) == (1.6, 0, None)
+    assert (PRICES.of_bytes(3 * 2**39), PRICES.of_bytes(None)) == (7.5, None)
     only_scans = PriceList("EUR", terabyte_scanned=5)
     assert (only_scans.of_seconds(900), only_scans.of_bytes(0)) == (None, 0)
     texts = [PRICES.text(amount) for amount in (1234.5, 0.004, 0, None)]
@@ -37,34 +33,15 @@ def test_what_is_known_has_a_price() -> None:
     ("given", "error"),
     [
         ({**GIVEN, "compute_hour": -1}, "var x must have a compute_hour from 0 to 1,000,000,000, not -1"),
-        (
-            {**GIVEN, "terabyte_scanned": "five"},
-            "must have a terabyte_scanned from 0 to 1,000,000,000, not 'five'",
-        ),
         ({**GIVEN, "terabyte_scanned": "nan"}, "must have a terabyte_scanned from 0 to"),
         ({**GIVEN, "compute_hour": True}, "must have a compute_hour from 0 to 1,000,000,000, not True"),
         ({**GIVEN, "compute_hours": 3}, "has no 'compute_hours'; did you mean compute_hour?"),
         ({**GIVEN, "currency": 5}, "must have a currency such as EUR, not 5"),
         ({"currency": "EUR"}, "must be a currency and prices, such as"),
-        ({"compute_hour": 3, "terabyte_scanned": 5}, "must be a currency and prices, such as"),
         ("3.20", "must be a currency and prices, such as"),
-        ("currency=EUR,compute_hour", "must have a compute_hour from 0 to"),
     ],
 )
-def test_what_is_no_price(given: Any, error: str) -> None:
+def test_a_value_that_is_no_price_is_refused(given: Any, error: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse_prices("var x", given)
     assert error in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_totals_count_what_is_known_and_each_tag_of_a_table() -> None:
-    tables = [
-        Overview("a", "deep", spent_week=1.5, labels={"tag": ["hourly", "sales"]}),
-        Overview("b", "deep", spent_week=2.0, saved_week=4.0, labels={"tag": ["sales"], "owner": ["Ann"]}),
-        Overview("c", "failing"),
-    ]
-    assert (totals(tables)["spent_week"], totals(tables)["saved_week"]) == (3.5, 4.0)
-    spent = {name: part["spent_week"] for name, part in totals_by(tables, "tag").items()}
-    assert spent == {"": None, "hourly": 1.5, "sales": 3.5}
-    assert {name: part["tables"] for name, part in totals_by(tables, "owner").items()} == {"": 2, "Ann": 1}

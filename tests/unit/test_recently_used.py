@@ -7,12 +7,6 @@ import pytest
 from dbt_recluster.clustering import table
 
 
-@pytest.fixture(autouse=True)
-def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_MOST_BLOCKS", 10)
-    monkeypatch.setattr(table, "_BLOCKS", {})
-
-
 def read_again(*lengths: tuple[int, int]) -> list[int]:
     """Ask for snapshots of so many blocks; return those that were read."""
     read = []
@@ -27,9 +21,10 @@ def read_again(*lengths: tuple[int, int]) -> list[int]:
     return read
 
 
-def test_what_was_used_last_is_kept() -> None:
+def test_blocks_that_were_used_last_are_kept_unless_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "_MOST_BLOCKS", 10)
+    monkeypatch.setattr(table, "_BLOCKS", {})
     assert read_again((1, 4), (2, 4), (1, 4), (3, 4), (1, 4), (2, 4)) == [1, 2, 3, 2]
-
-
-def test_more_than_all_is_not_kept() -> None:
-    assert read_again((2, 10), (1, 11), (1, 11), (2, 10)) == [2, 1, 1]
+    assert read_again((4, 10), (5, 11), (5, 11), (4, 10)) == [4, 5, 5]

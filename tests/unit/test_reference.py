@@ -1,9 +1,16 @@
+"""What is made from the declarations says what they say: the reference, the schema for editors, macros, functions.
+
+And the documentation has every reason that the tool gives for doing nothing.
+"""
+
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +30,16 @@ MACROS = (ROOT / "macros" / "operations" / "operations.sql").read_text()
 
 
 def test_the_reference_says_what_the_code_says() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_has_a_macro_of_its_name(name: str) -> None:
-    (line,) = [line for line in MACROS.splitlines() if f"macro {name}(" in line]
-    assert line.startswith(f"{{% macro {name}(table=none) %}}")
-    assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in line
+def test_every_operation_has_a_macro_of_its_name() -> None:
+    for name in OPERATIONS:
+        (line,) = [line for line in MACROS.splitlines() if f"macro {name}(" in line]
+        assert line.startswith(f"{{% macro {name}(table=none) %}}")
+        assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in line
 
 
 def mistakes(text: str) -> list[list[Any]]:
@@ -48,14 +51,15 @@ def mistakes(text: str) -> list[list[Any]]:
     ]
 
 
-@pytest.mark.parametrize("option", MODEL_OPTIONS.values(), ids=MODEL_OPTIONS)
-def test_an_editor_takes_the_example_of_every_option(option: Any) -> None:
-    for config in (
-        f"{option.config}: {option.example}",
-        f"meta: {{recluster: {{{option.name}: {option.example}}}}}",
-    ):
-        assert not mistakes(f"models:\n- name: m\n  config: {{{config}}}")
-    assert not mistakes(f"models: {{p: {{staging: {{+{option.config}: {option.example}, +tags: [a]}}}}}}")
+def test_an_editor_takes_the_example_of_every_option() -> None:
+    for name, option in MODEL_OPTIONS.items():
+        for config in (
+            f"{option.config}: {option.example}",
+            f"meta: {{recluster: {{{name}: {option.example}}}}}",
+        ):
+            assert not mistakes(f"models:\n- name: m\n  config: {{{config}}}"), config
+        folder = f"{{p: {{staging: {{+{option.config}: {option.example}, +tags: [a]}}}}}}"
+        assert not mistakes(f"models: {folder}"), folder
 
 
 def test_an_editor_marks_mistakes() -> None:
@@ -92,12 +96,48 @@ def test_the_package_names_the_pythons_that_ci_runs() -> None:
 
 
 def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
-    of_builds = {name for name in RECLUSTER_OPTIONS if name in ("after", "when")}
-    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - of_builds
+    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - {"after", "when"}
     assert list(PlanningOptions.__annotations__) == [argument.name for argument in PLANNING]
-
-
-def test_a_python_function_refuses_an_option_that_it_does_not_take() -> None:
     unknown: dict[str, bool] = {"final": True}
     with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
         estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]
+
+
+PAGE = (ROOT / "docs" / "guides" / "not-reclustered.md").read_text()
+# Modules whose texts are reasons, and one that has others too.
+WHOLE = ("planner/planning.py", "clustering/conditions.py")
+ASSIGNED = ("clustering/recluster.py", "clustering/checkpoint.py")
+# Reasons to do something, and errors.
+OTHER = (
+    "1 block has",
+    "or more of the rows deleted",
+    "of them small",
+    "saves reads of single columns more than it costs",
+    "need the blocks' bytes",
+    "the example query of recluster_when does not read",
+)
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    """Yield the string literals of a piece of code, and of f-strings the parts between the values."""
+    owners = (ast.Module, ast.FunctionDef, ast.ClassDef)
+    docstrings = {ast.get_docstring(each, clean=False) for each in ast.walk(node) if isinstance(each, owners)}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in docstrings:
+            yield " ".join(each.value.split())
+
+
+def reasons() -> Iterator[str]:
+    for name in (*WHOLE, *ASSIGNED):
+        tree = ast.parse((ROOT / "dbt_recluster" / name).read_text())
+        for node in [tree] if name in WHOLE else ast.walk(tree):
+            is_reason = isinstance(node, ast.Assign) and "reason" in ast.unparse(node.targets[0])
+            if is_reason or (node is tree and name in WHOLE):
+                yield from literals(node)
+
+
+def test_every_reason_is_documented() -> None:
+    page = re.sub(r"\s+", " ", PAGE)
+    of_nothing = {reason.strip(" ,.") for reason in reasons() if not any(other in reason for other in OTHER)}
+    assert len(of_nothing) > 10
+    assert [reason for reason in of_nothing if len(reason.split()) > 2 and reason not in page] == []

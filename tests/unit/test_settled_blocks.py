@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,15 +72,12 @@ def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(
 
 
 @pytest.mark.parametrize(
-    "recorded",
-    [None, "", "{", "[]", "1", "{}", json.dumps({"rules": RULES, "commits": [1]}), "[" * 100_000]
-    + [
-        json.dumps({"rules": RULES, "commits": commits, "partitions": partitions})
-        for commits, partitions in [(1, {}), (["x"], {}), ([1], []), ([1], {"1": 2}), ([1], {"1": [2, "x"]})]
-    ],
+    ("commits", "partitions"),
+    [(1, {}), (["x"], {}), ([1], []), ([1], {"1": 2}), ([1], {"1": [2, "x"]}), (None, None)],
 )
-def test_a_damaged_record_counts_as_none(recorded: str | None) -> None:
-    assert not rest_of("bcxy", recorded).settled.any()
+def test_a_damaged_record_counts_as_none(commits: Any, partitions: Any) -> None:
+    record = {"rules": RULES, "commits": commits, "partitions": partitions}
+    assert not rest_of("bcxy", json.dumps(record)).settled.any()
 
 
 # 4e-7 is what is lost of the mean depth of 37 rows, for instance, in 6 decimals.

@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime, timezone
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from dbt_recluster.clustering.conditions import Changes
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
-from dbt_recluster.clustering.suspension import Suspension
+from dbt_recluster.clustering.table import Suspension
+from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.clustering.table_reads import ReadRange, RecordedReads
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, SUSPENDED
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SUSPENDED
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
 
@@ -66,13 +69,50 @@ def test_a_property_is_copied_as_its_name() -> None:
     assert copy.deepcopy(names) == pickle.loads(pickle.dumps(names)) == names
 
 
-def test_what_is_damaged_too_long_or_of_a_later_version_is_lost() -> None:
-    text = '{"rules": "x", "planned": 1, "committed": [2]}'
-    assert CHECKPOINT.load(text, dict) == {"rules": "x", "planned": 1, "committed": [2]}
-    damaged = (None, "", "{", "[]", "7", "[" * 100_000, text[:-1] + ', "version": 2}', text + " " * 4_000)
-    assert [CHECKPOINT.load(each, dict) for each in damaged] == [None] * len(damaged)
-    assert CHECKPOINT.load(text, lambda value: value["partitions"]) is None
-    assert CHECKPOINT.load(CHECKPOINT.dump({"é": [1, None]}), dict) == {"é": [1, None]}
+# What is no record under any property.
+NONE = (None, "", "{", "[]", "7", "null", "[" * 100_000, '{"version": 2}')
+READ: dict[str, tuple[Callable[[str | None], Any], Any]] = {
+    "levels": (lambda text: RecordedLevels.of({} if text is None else {LEVELS: text}), RecordedLevels()),
+    "changes": (Changes.parse, None),
+    "reads": (RecordedReads.parse, RecordedReads()),
+    "checkpoint": (lambda text: CHECKPOINT.load(text, lambda record: record["partitions"]), None),
+}
+GOOD: dict[str, dict[str, Any]] = {
+    "levels": {"old": [5, 1], "levels": {"3": "KC"}},
+    "changes": asdict(Changes(1, 2, 3, 4)),
+    "reads": {"reads": [["project", 1, {"k": [1, 1]}]]},
+    "checkpoint": {"partitions": [2]},
+}
+# Ranges of the record of reads, with a weight each.
+READS = (
+    *([1, 2], [["project", -1, {"k": [1, 1]}]], [["project", 1, {"k": [1, {}]}]], [["project", 1, {"k": 1}]]),
+    *([["project", "1", {"k": [1, 1]}]], [["project", 1e308, {"k": [n, n]}] for n in range(3)]),
+)
+WRONG = [
+    *(("levels", "levels", {"0": text}) for text in ("x", "K C", "5", "\u00c9", 5, "dsqyomtlwmkgiI")),
+    *(("levels", "levels", levels) for levels in ({"x": "F"}, {"-1": "F"}, ["F"], None)),
+    *(("levels", "old", old) for old in ([5], [-5, 1], [2**63, 1], [float("inf"), 1], 5)),
+    *(("changes", *item) for item in (("rows", "1"), ("rows", True), ("row", 1))),
+    *(("reads", "at", at) for at in (7, {"project": "yesterday"})),
+    *(("reads", "reads", reads) for reads in READS),
+    *((name, "version", 2) for name in GOOD),
+    *((name, "more", "w" * 5_000) for name in GOOD),  # longer than what is ever written
+]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_text_that_is_no_record_counts_as_none(name: str) -> None:
+    read, lost = READ[name]
+    assert [read(text) for text in NONE] == [lost] * len(NONE)
+
+
+@pytest.mark.parametrize(("name", "field", "value"), WRONG)
+def test_a_record_that_is_damaged_too_long_or_of_a_later_version_is_lost(
+    name: str, field: str, value: Any
+) -> None:
+    read, lost = READ[name]
+    assert read(json.dumps(GOOD[name])) != lost
+    assert read(json.dumps({**GOOD[name], field: value})) == lost
 
 
 @pytest.mark.parametrize(
@@ -82,20 +122,12 @@ def test_what_is_damaged_too_long_or_of_a_later_version_is_lost() -> None:
 )
 def test_a_text_that_is_no_record_suspends_without_an_end(text: str) -> None:
     """Whoever wrote it wanted no recluster."""
-    suspension = Suspension.of_table({SUSPENDED: text})
-    assert suspension == Suspension(text)
-    assert str(suspension) == text
+    assert Suspension.of_table({SUSPENDED: text}) == Suspension(text)
 
 
-def test_facts_are_texts() -> None:
-    suspension = Suspension.of_table(
-        {SUSPENDED: '{"since": 1, "by": ["etl"], "until": "2999-01-01", "reason": 2}'}
-    )
-    assert str(suspension) == "1 by ['etl'] until 2999-01-01: 2"
-
-
-def test_it_ends() -> None:
-    assert Suspension.of_table({SUSPENDED: Suspension(SINCE, until="2026-01-02").as_property()}) is None
-    kept = Suspension(SINCE, "etl", "2999-01-01T00:00:00+00:00", 'a "reason"')
-    assert Suspension.of_table({SUSPENDED: kept.as_property()}) == kept
+def test_a_suspension_ends() -> None:
+    past, future = Suspension(SINCE, until="2026-01-02"), Suspension(SINCE, "etl", "2999-01-01", 'a "reason"')
+    assert Suspension.of_table({SUSPENDED: past.as_property()}) is None
+    assert Suspension.of_table({SUSPENDED: future.as_property()}) == future
+    assert str(future) == f'{SINCE} by etl until 2999-01-01: a "reason"'
     assert Suspension.of_table({}) is None

@@ -1,4 +1,4 @@
-"""Names of tables against brute force: what is written is what is read, and what Spark resolves is what matches."""
+"""Names of tables: what is written is what is read, and what Spark resolves is what matches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.names import NameResolution, join_parts, name_parts
 
 
-def test_parts() -> None:
-    assert name_parts("lake.`odd.name`.`a``b`") == ("lake", "odd.name", "a`b")
-    assert name_parts(" lake . `t` ") == ("lake", "t")
-    assert join_parts(("lake", "a b", "c`d")) == "lake.`a b`.`c``d`"
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -26,7 +20,7 @@ def test_parts() -> None:
         *("an.`events`x", "an.events\0", "an.events--", 'an."events"', None, 7, ["an.events"]),
     ],
 )
-def test_anything_else_is_an_error(name: Any) -> None:
+def test_a_text_that_is_no_name_is_refused(name: Any) -> None:
     with pytest.raises(OptionError, match="is not the name of a table: its parts are joined by dots"):
         name_parts(name)
 
@@ -37,40 +31,6 @@ PART = st.text(min_size=1, max_size=5) | st.sampled_from(["an", "`", "a.b", "``"
 @given(st.lists(PART, min_size=1, max_size=4))
 def test_a_name_that_is_written_is_read_again(parts: list[str]) -> None:
     assert list(name_parts(join_parts(parts))) == parts
-
-
-@given(st.text(alphabet="ab1_`.- \n,", max_size=9))
-def test_a_name_is_read_letter_by_letter(text: str) -> None:
-    try:
-        found: list[str] | None = list(name_parts(text))
-    except OptionError:
-        found = None
-    assert found == letter_by_letter(text)
-
-
-def letter_by_letter(text: str) -> list[str] | None:
-    """Return the parts of a name, or None."""
-    letters, parts = [*text.strip(), ""], []
-    while letters:
-        part = ""
-        if letters[0] == "`":
-            del letters[0]
-            while letters[0] not in ("`", "") or letters[:2] == ["`", "`"]:
-                part += letters.pop(0)
-                del letters[: part[-1] == "`"]
-            if letters.pop(0) != "`":
-                return None
-        else:
-            while letters[0].isalnum() or letters[0] == "_":
-                part += letters.pop(0)
-        parts.append(part)
-        while letters[0].isspace():
-            del letters[0]
-        if part == "" or letters.pop(0) not in (".", ""):
-            return None
-        while letters and letters[0].isspace():
-            del letters[0]
-    return parts
 
 
 # Two catalogs may differ in case only, and a namespace may be called like a catalog.

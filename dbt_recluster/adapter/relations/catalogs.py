@@ -66,12 +66,7 @@ class Catalogs:
 
     def relations(self, catalog: str, schema: str) -> list[Listed]:
         """List a schema, by its quoted name, of a catalog that is not the session catalog; a missing one is empty."""
-        try:
-            tables = self.ask(f"show tables in {schema}")
-        except DbtRuntimeError as e:
-            if any(text in message(e) for text in _MISSING):
-                return []
-            raise
+        tables = self._listed(f"show tables in {schema}")
         views = {str(row[1]) for row in self._views(catalog, schema)}
         # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
@@ -84,21 +79,29 @@ class Catalogs:
 
     def schemas(self, catalog: str | None) -> list[str]:
         """Return the unquoted names of the schemas of a catalog, or of the current one."""
-        rows = self.ask("show schemas" if catalog is None else f"show schemas in {quote(catalog)}")
+        rows = self._listed("show schemas" if catalog is None else f"show schemas in {quote(catalog)}")
         return [unquote(str(row[0])) for row in rows]
+
+    def _listed(self, statement: str) -> list[Any]:
+        """Return the rows of a listing; none of a schema, or of a Hadoop catalog's directory, that does not exist."""
+        try:
+            return self.ask(statement)
+        except DbtRuntimeError as e:
+            if any(text in message(e) for text in _MISSING):
+                return []
+            raise
 
     def _views(self, catalog: str, schema: str) -> list[Any]:
         if catalog in self._without_views:
             return []
         try:
-            return [row for row in self.ask(f"show views in {schema}") if row[0]]
+            return [row for row in self._listed(f"show views in {schema}") if row[0]]
         except DbtRuntimeError as e:
             # Most catalogs without views answer with an empty list.
             no_views = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
-            if any(text in message(e) for text in no_views):
-                self._without_views.add(catalog)
-            elif not any(text in message(e) for text in _MISSING):
+            if not any(text in message(e) for text in no_views):
                 raise
+            self._without_views.add(catalog)
             return []
 
     def _class(self, catalog: str) -> str:

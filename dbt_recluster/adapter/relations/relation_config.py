@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.rewrite.key_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties

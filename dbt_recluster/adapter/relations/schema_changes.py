@@ -11,7 +11,7 @@ from dbt.adapters.base.column import Column
 from dbt_recluster.adapter.relations.relation_config import TableClustering
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import Columns, base_type, decimal_precision, decimal_scale
+from dbt_recluster.key.columns import Columns, base_type, decimal_digits
 
 
 @dataclass(frozen=True)
@@ -115,5 +115,6 @@ def _stored(spark_type: str) -> str:
 def _is_widened(old: str, new: str) -> bool:
     """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
-        return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
+        (before, scale_before), (after, scale) = decimal_digits(old), decimal_digits(new)
+        return scale_before == scale and before < after
     return (old, new) in (("int", "bigint"), ("float", "double"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
-from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.iceberg.session.redaction import is_caused_by, short_message
 from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def _catalog(spark: SparkSession, given: str | None) -> str | None:
     try:
         spark.sql(f"show namespaces in {quote(name)}").collect()
     except Exception as e:
-        return f"the catalog {name} does not answer: {short_message(e)}"
+        # A Hadoop catalog's directory is created with its first table.
+        if not is_caused_by(e, "org.apache.iceberg.exceptions.NoSuchNamespaceException"):
+            return f"the catalog {name} does not answer: {short_message(e)}"
     return _metastore_locks(spark, name)
 
 

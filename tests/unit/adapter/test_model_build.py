@@ -1,13 +1,19 @@
-"""What a build knows outside a node, and the queries that it puts into others."""
+"""The texts of a build: queries put into others, hooks that recluster their model, values of a seed."""
 
 from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbt_recluster.adapter.connections.session import SessionHandle
 from dbt_recluster.adapter.impl import ReclusterAdapter, ReclusterRelation
 from dbt_recluster.adapter.model_build import without_end
+from dbt_recluster.adapter.operations import reclusters
 
 QUERIES = (
     "select 1 as k",
@@ -42,11 +48,57 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     """Macros in hooks are parsed before there is a connection."""
     build = ReclusterAdapter._parse_replacements_["current_build"]()
     table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
-    assert build.sorted_query("select 1 as k", False) == "select 1 as k"
-    assert build.sorted_query("select 1 as k", True) == "select 1 as k"
-    assert build.replaced_by(table) is None
+    assert {build.sorted_query("select 1 as k", is_load) for is_load in (False, True)} == {"select 1 as k"}
+    assert (build.replaced_by(table), build.creation_properties()) == (None, {})
     assert not build.postpones_drop(table)
-    assert build.creation_properties() == {}
     assert not build.schema_changes
     build.set_clustering()
     build.check_new_types(table)
+
+
+CALLS = [
+    "{{ recluster() }}",
+    "{{ recluster(final=true) }}",
+    "{{- dbt.recluster(max_bytes='1 GB') -}}",
+    "{{ dbt_recluster.recluster() }}",
+    "{% do recluster() %}",
+    "analyze table {{ this }} compute statistics; {{ recluster(this) }}",
+    "{{ recluster(table=this, depth=2) }}",
+    "{% if target.name == 'prod' and var('at_night', false) %}{{ recluster() }}{% endif %}",
+    "{{ 'select ' ~ recluster() }}",
+]
+OTHERS = [
+    "",
+    "select recluster() from t",
+    "select '{{ '{{ recluster() }}' }}'",
+    "{# {{ recluster() }} #}",
+    "{% raw %}{{ recluster() }}{% endraw %}",
+    "{{ recluster }}",
+    "{{ my_recluster() }}",
+    "{{ recluster('sales.orders') }}",
+    "{{ recluster(table=ref('orders')) }}",
+]
+
+
+@pytest.mark.parametrize("text", [*CALLS, *OTHERS])
+def test_a_hook_that_reclusters_its_own_model(text: str) -> None:
+    assert reclusters([{"sql": "select 1"}, {"sql": text, "transaction": False}]) is (text in CALLS)
+    assert not reclusters([])
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (9007199254740993, "9007199254740993"),
+        (Decimal("1234567890.123456789"), "1234567890.123456789"),
+        (1.5, "1.5"),
+        ("it's", r"'it\'s'"),
+        ("back\\slash", r"'back\\slash'"),
+        (dt.date(2026, 1, 2), "'2026-01-02'"),
+        (dt.datetime(2026, 1, 2, 3, 4, 5, 678901), "'2026-01-02 03:04:05.678901'"),
+    ],
+)
+def test_values_of_a_seed_as_literals(value: Any, literal: str) -> None:
+    assert SessionHandle._fix_binding(value) == literal

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from dbt_common.dataclass_schema import ValidationError
 from dbt_common.events.event_manager_client import get_event_manager
@@ -44,22 +44,20 @@ def remote(**profile: Any) -> ReclusterCredentials:
     return credentials(**{"method": "thrift", "host": "spark", "path": None, **profile})
 
 
-@pytest.mark.parametrize("method", ["embedded", "session"])
-def test_a_profile_of_this_process_is_short(method: str) -> None:
-    profile = {"method": method, "path": "lakehouse" if method == "embedded" else None}
-    made = credentials(**profile)
+@pytest.mark.parametrize(("method", "path"), [("embedded", "lakehouse"), ("session", None)])
+def test_a_profile_of_this_process_is_short(method: str, path: str | None) -> None:
+    made = credentials(method=method, path=path)
     assert (made.type, made.method.in_process, made.database) == ("recluster", True, None)
-    shown = {name: value for name, value in profile.items() if value}
-    assert dict(made.connection_info()) == {**shown, "schema": "analytics"}
-    assert credentials().unique_field == "lake"
+    shown = {"method": method, **({"path": path} if path else {}), "schema": "analytics"}
+    assert dict(made.connection_info()) == shown
+    assert made.unique_field == (path or "localhost")
+    elsewhere = remote(method="http", host="spark.example.com/", token="t", cluster="c", user="u")
+    assert (elsewhere.method.in_process, elsewhere.host) == (False, "spark.example.com")
+    assert "token" not in dict(elsewhere.connection_info())
 
 
-@pytest.mark.parametrize("method", ["http", "thrift"])
-def test_remote_methods_are_as_in_dbt_spark(method: str) -> None:
-    made = remote(method=method, host="spark.example.com/", token="t", cluster="c", user="u")
-    assert not made.method.in_process
-    assert made.host == "spark.example.com"
-    assert "token" not in dict(made.connection_info())
+ELSEWHERE = "belongs to methods that connect to a Spark elsewhere"
+SUBMIT = ["spark-submit"]
 
 
 @pytest.mark.parametrize(
@@ -70,76 +68,68 @@ def test_remote_methods_are_as_in_dbt_spark(method: str) -> None:
         ({"method": "sesion"}, r"'sesion' is not one of \['embedded', 'session', 'thrift', 'http', 'odbc'\]"),
         ({"method": None}, "needs `method`: embedded, session, thrift, http, odbc"),
         ({"treads": 1}, r"the profile has no key `treads`; did you mean threads\?"),
-        ({"recluster_sesion": 1}, r"no key `recluster_sesion`; did you mean recluster_session\?"),
-        (
-            {"server_side_paramters": 1},
-            r"no key `server_side_paramters`; did you mean server_side_parameters\?",
-        ),
-        ({"catalogue": 1}, r"no key `catalogue`; did you mean catalog\?"),
         ({"zzz": 1}, "the profile has no key `zzz`; there are auth, catalog"),
+        ({"recluster_session": LAKE}, f"`recluster_session` {ELSEWHERE}"),
+        ({"recluster_submit": SUBMIT}, f"`recluster_submit` {ELSEWHERE}.*; over Spark Connect, which"),
+        *(
+            ({"recluster_submit": words}, "recluster_submit must be a list of words")
+            for words in ("spark-submit --master yarn", [], [["a"]], {"a": 1})
+        ),
+        *(
+            ({"recluster_submit": SUBMIT, "recluster_submit_timeout": limit}, "_timeout must be a number")
+            for limit in (0, -1, "soon", True, math.nan, 10**400)
+        ),
     ],
 )
-def test_what_is_missing_or_wrong_is_said(profile: dict[str, Any], message: str) -> None:
+def test_a_mistake_in_a_profile_is_named(profile: dict[str, Any], message: str) -> None:
     with pytest.raises((DbtRuntimeError, ValidationError), match=message):
         credentials(**profile)
 
 
-def test_any_spark_setting_of_the_profile_wins() -> None:
+def test_spark_settings_of_the_profile_win_and_are_texts() -> None:
     assert credentials().server_side_parameters == {"spark.sql.ansi.enabled": "false"}
     made = credentials(server_side_parameters={"spark.sql.ansi.enabled": True, "a": 4})
     assert made.server_side_parameters == {"spark.sql.ansi.enabled": "true", "a": "4"}
+    session = {**LAKE, "spark.ui.enabled": False, "spark.cores": 4, "spark.sql.catalog.lake.token": None}
+    made = remote(recluster_session=session)
+    assert made.recluster_session == {**LAKE, "spark.ui.enabled": "false", "spark.cores": "4"}
 
 
-@pytest.mark.parametrize("special", [":", ";", '"', "\\", "\n", "${"])
-def test_a_lake_is_not_where_java_derby_or_hive_cannot_start(special: str, tmp_path: Path) -> None:
+def test_a_lake_is_not_where_java_derby_or_hive_cannot_start(tmp_path: Path) -> None:
     """It is said before anything is made; else logs and metastore would lie beside the lake."""
-    with pytest.raises(OptionError, match="with which Spark and its metastore cannot start"):
-        embedded.start(str(tmp_path / f"a{special}b"))
+    for special in (":", ";", '"', "\\", "\n", "${"):
+        with pytest.raises(OptionError, match="with which Spark and its metastore cannot start"):
+            embedded.start(str(tmp_path / f"a{special}b"))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OptionError, match="'s3://bucket/lake' is not a local directory"):
         embedded.start("s3://bucket/lake")
 
 
 @pytest.mark.parametrize(
-    ("catalog", "address", "settings"),
+    ("catalog", "address", "implementation", "kind"),
     [
-        ("lake", "https://c:8181/", ("SparkCatalog", "rest")),
-        ("", "thrift://m:9083", ("SparkSessionCatalog", "hive")),
+        ("lake", "https://c:8181/", "SparkCatalog", "rest"),
+        ("", "thrift://m:9083", "SparkSessionCatalog", "hive"),
     ],
 )
-def test_what_dbt_init_writes_becomes_settings_of_the_session(
-    catalog: str, address: str, settings: tuple[str, str]
+def test_an_answer_to_dbt_init_becomes_settings_of_the_session(
+    catalog: str, address: str, implementation: str, kind: str
 ) -> None:
-    made = remote(catalog=catalog, recluster_session=address)
-    implementation, kind = settings
-    prefix = f"spark.sql.catalog.{catalog or 'spark_catalog'}"
-    assert made.recluster_session == {
-        prefix: f"org.apache.iceberg.spark.{implementation}",
-        f"{prefix}.type": kind,
-        f"{prefix}.uri": address,
-    }
+    made, prefix = (
+        remote(catalog=catalog, recluster_session=address),
+        f"spark.sql.catalog.{catalog or 'spark_catalog'}",
+    )
+    settings = {prefix: f"org.apache.iceberg.spark.{implementation}"}
+    assert made.recluster_session == {**settings, f"{prefix}.type": kind, f"{prefix}.uri": address}
     assert made.database == (catalog or None)
     assert remote(recluster_session="").recluster_session is None
 
 
-def test_a_session_belongs_to_connections_that_lead_elsewhere() -> None:
-    with pytest.raises(DbtRuntimeError, match="`recluster_session` belongs to methods that connect"):
-        credentials(recluster_session=LAKE)
-    assert credentials(catalog="lake").database == "lake"
-
-
-def test_a_job_is_submitted_for_a_session_over_spark_connect_only() -> None:
-    for method in ("embedded", "session"):
-        path = "lake" if method == "embedded" else None
-        with pytest.raises(
-            DbtRuntimeError, match=r"`recluster_submit` belongs to .*; over Spark Connect, which"
-        ):
-            credentials(method=method, path=path, recluster_submit=["spark-submit"])
+def test_a_session_over_spark_connect_submits_a_job() -> None:
     os.environ["SPARK_REMOTE"] = "sc://spark:15002"
-    made = credentials(method="session", path=None, recluster_submit=["spark-submit"])
-    assert made.method.in_process
-    assert not made.in_process
-    with pytest.raises(DbtRuntimeError, match="`recluster_session` belongs to methods that connect"):
+    made = credentials(method="session", path=None, recluster_submit=SUBMIT)
+    assert (made.method.in_process, made.in_process) == (True, False)
+    with pytest.raises(DbtRuntimeError, match=f"`recluster_session` {ELSEWHERE}"):
         credentials(method="session", path=None, recluster_session=LAKE)
 
 
@@ -153,39 +143,14 @@ def test_the_catalog_of_the_session() -> None:
         remote(recluster_session={"spark.master": "local[2]"})
 
 
-def test_values_that_yaml_reads_as_others_than_text() -> None:
-    session = remote(
-        recluster_session={
-            **LAKE,
-            "spark.ui.enabled": False,
-            "spark.executor.cores": 4,
-            "spark.sql.catalog.lake.token": None,
-        }
-    ).recluster_session
-    assert session is not None
-    assert "spark.sql.catalog.lake.token" not in session
-    assert (session["spark.ui.enabled"], session["spark.executor.cores"]) == ("false", "4")
-
-
 def test_the_settings_of_the_session_win_over_the_defaults() -> None:
     plain = session_settings(LAKE, "lake", Path("/logs/x.log"))
-    assert plain["spark.sql.defaultCatalog"] == "lake"
-    assert plain["spark.sql.extensions"] == EXTENSIONS
+    assert (plain["spark.sql.defaultCatalog"], plain["spark.sql.extensions"]) == ("lake", EXTENSIONS)
     assert plain["spark.sql.catalog.lake.cache-enabled"] == "false"
-    # The jar of the package is for Spark 3.5 alone.
-    path = plain.get("spark.driver.extraClassPath", "")
-    assert ("iceberg-spark-runtime" in path) == pyspark.__version__.startswith("3.5.")
-    given = {
-        **LAKE,
-        "spark.master": "yarn",
-        "spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2",
-        "spark.sql.extensions": "org.example.Extensions",
-        "spark.driver.extraJavaOptions": "-Xss4m",
-    }
+    given = {**LAKE, "spark.master": "yarn", "spark.driver.extraJavaOptions": "-Xss4m"}
     own = session_settings(given, "lake", Path("/logs/x.log"))
-    assert own["spark.sql.extensions"] == f"org.example.Extensions,{EXTENSIONS}"
     assert own["spark.driver.extraJavaOptions"].endswith(" -Xss4m")
-    assert not {"spark.driver.host", "spark.driver.extraClassPath", "spark.jars"} & own.keys()
+    assert "spark.driver.host" not in own
 
 
 def test_secrets_of_the_profile_are_hidden_and_in_no_environment() -> None:
@@ -211,7 +176,6 @@ def test_secrets_of_the_profile_are_hidden_and_in_no_environment() -> None:
         {"password": 12345678},
         {"token": ["12345678"]},
         {"server_side_parameters": "password=12345678"},
-        {"recluster_session": ["12345678"]},
         {"recluster_session": "password=12345678"},
         {"recluster_submit": [{"a": "password=12345678"}]},
     ],

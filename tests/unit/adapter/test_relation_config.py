@@ -1,21 +1,32 @@
+"""What is altered so that a table has the clustering of its model, and which loads are sorted along its curve."""
+
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
+    LoadedInto,
     TableClustering,
     clustering_change,
     creation_properties,
     restored_order,
+    sorted_along_curve,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table_curve import as_properties
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
+MODE = "write.distribution-mode"
 METRICS = "write.metadata.metrics.column."
 ROW_GROUPS = "write.parquet.row-group-size-bytes"
 
@@ -29,45 +40,79 @@ def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
     properties = dict(table.properties)
     order = table.sort_order
     if change.order == "unordered":
-        order, properties["write.distribution-mode"] = "", "none"
+        order, properties[MODE] = "", "none"
     elif change.order:
         items = change.order.removeprefix("locally ").removeprefix("ordered by ").replace("`", "")
         order = ", ".join(item if "ASC" in item else f"{item} ASC NULLS FIRST" for item in items.split(", "))
         if not change.order.startswith("locally"):
-            properties["write.distribution-mode"] = "range"
+            properties[MODE] = "range"
     properties.update(change.set_properties)
     for name in change.unset_properties:
         properties.pop(name, None)
     return TableClustering(order, properties)
 
 
-def clustered(config: ModelOptions) -> TableClustering:
-    """What a table that was not clustered becomes."""
-    return apply(TableClustering(), clustering_change(config, TableClustering()))
+PLAIN = ("name", ["id", "name"], "to_date(ts)")
+CURVES = ("hilbert(id, name)", "hilbert(id, ts)", ["name", "hilbert(days(ts), id)"])
+MODELS = st.fixed_dictionaries(
+    {"cluster_by": st.sampled_from([None, *PLAIN, *CURVES])},
+    optional={
+        "sort_on_load": st.booleans(),
+        "recluster_depth": st.sampled_from([0.5, 2, "auto"]),
+        "recluster_final": st.just(True),
+        "recluster_max_bytes": st.just("1 GB"),
+        "recluster_where": st.just("name = 'it''s'"),
+        "recluster_strategy": st.just("peak"),
+        "recluster_reads": st.just(["name = 'it''s'", {"where": "id > 5", "weight": 3}]),
+        "block_rows": st.just(500),
+        "automatic_clustering": st.just(False),
+    },
+)
 
 
-def test_nothing_is_altered_twice() -> None:
-    for more in ({"cluster_by": "name"}, {"cluster_by": ["name", "id"], "sort_on_load": False}, {}):
-        config = desired(**more)
-        created = TableClustering("", creation_properties(config))
-        for table in (clustered(config), apply(created, clustering_change(config, created))):
-            assert not clustering_change(config, table)
+@given(st.lists(st.tuples(MODELS, st.booleans()), min_size=1, max_size=5))
+def test_whatever_a_model_was_its_table_has_what_it_is(models: list[tuple[dict[str, Any], bool]]) -> None:
+    """After one change, which nothing follows: no ALTER when nothing changed. A key taken away leaves nothing."""
+    table = TableClustering("", {"owner": "Ann"})
+    for config, is_replaced in models:
+        model, boundaries = desired(**config), {n for n in table.properties if ".curve." in n}
+        key = model.cluster_by
+        if is_replaced:
+            table, boundaries = TableClustering("", {"owner": "Ann", **creation_properties(model)}), set()
+        table = apply(table, clustering_change(model, table))
+        assert not clustering_change(model, table)
+        mode = "range" if model.sort_on_load else "none"
+        assert table.properties.get(MODE) == (mode if key and key.leading else None)
+        recorded = {name for name in table.properties if name.startswith("recluster.")}
+        if key is None:
+            assert (table.sort_order, recorded) == ("", set())
+            continue
+        assert table.sort_order == ", ".join(
+            f"{f.transform.text(f.column)} ASC NULLS FIRST" for f in key.leading
+        )
+        assert (recorded_key(table.properties), table.properties["owner"]) == (key, "Ann")
+        assert ReclusterOptions.of_table(table.properties) == model.recluster
+        options = {name for name in recorded if name.startswith("recluster.option.")}
+        assert len(options) == len(config.keys() - {"cluster_by", "sort_on_load"})
+        assert {table.properties[f"{METRICS}{field.column}"] for field in key.fields} == {"full"}
+        # What merges record stays as long as it is of the key: the boundaries of columns that are still on the curve.
+        on_curve = {f"recluster.curve.{field.column}" for field in key.on_curve}
+        assert {name for name in recorded if ".curve." in name} == boundaries & on_curve
+        merged = {**dict.fromkeys(on_curve, "x"), "recluster.levels": "{}"}
+        merged |= {"recluster.rest": "{}"} if key.curve else {}
+        table = TableClustering(table.sort_order, {**table.properties, **merged})
+        assert not clustering_change(model, table)
 
 
-def test_a_table_that_was_not_clustered_gets_the_same_properties() -> None:
-    change = clustering_change(desired(cluster_by="name"), TableClustering())
-    assert change.set_properties == {
-        "recluster.cluster_by": "name",
-        f"{METRICS}name": "full",
-        ROW_GROUPS: str(4 * 2**20),
-    }
-
-
-@pytest.mark.parametrize("own", [{f"{METRICS}name": "truncate(64)"}, {ROW_GROUPS: "1048576"}])
-def test_metrics_and_row_groups_that_somebody_set_stay(own: dict[str, str]) -> None:
-    config, table = desired(cluster_by="name"), TableClustering("", own)
-    for change in (clustering_change(config, table), clustering_change(config, TableClustering(), own)):
-        assert not own.keys() & change.set_properties.keys()
+def test_the_statements_of_a_new_key_and_of_a_changed_one() -> None:
+    first = clustering_change(desired(cluster_by="name"), TableClustering())
+    own = {"recluster.cluster_by": "name", f"{METRICS}name": "full", ROW_GROUPS: str(4 * 2**20)}
+    assert (first.order, first.set_properties) == ("ordered by `name`", own)
+    config = desired(cluster_by=["id", "name"], sort_on_load=False)
+    change = clustering_change(config, apply(TableClustering(), first))
+    assert change.order == "locally ordered by `id`, `name`"
+    changed = {"recluster.cluster_by": "id, name", f"{METRICS}id": "full", MODE: "none"}
+    assert change.set_properties == changed
 
 
 def test_row_groups_of_wide_tables_are_larger() -> None:
@@ -76,152 +121,44 @@ def test_row_groups_of_wide_tables_are_larger() -> None:
     assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
 
 
-def test_a_changed_key() -> None:
-    change = clustering_change(desired(cluster_by=["id", "name"]), clustered(desired(cluster_by="name")))
-    assert change.order == "ordered by `id`, `name`"
-    assert change.set_properties == {"recluster.cluster_by": "id, name", f"{METRICS}id": "full"}
+@pytest.mark.parametrize(
+    "own",
+    [
+        {f"{METRICS}name": "truncate(64)"},
+        {ROW_GROUPS: "1048576"},
+        {"recluster.option.depth": "3"},
+        {MODE: "hash"},
+    ],
+)
+@pytest.mark.parametrize("key", ["name", CURVES[0]])
+def test_a_property_of_the_model_s_own_wins(own: dict[str, str], key: str) -> None:
+    config = desired(cluster_by=key, recluster_depth=8)
+    table = apply(TableClustering("", own), clustering_change(config, TableClustering("", own), own))
+    assert own.items() <= table.properties.items()
+    assert not clustering_change(config, table, own)
+    assert not own.keys() & set(clustering_change(desired(), table, own).unset_properties)
+    sorted_table = TableClustering("id ASC NULLS FIRST", {MODE: "range", **own})
+    assert own.items() <= apply(sorted_table, clustering_change(config, sorted_table, own)).properties.items()
 
 
-def test_loads_are_not_distributed_without_sort_on_load() -> None:
-    change = clustering_change(desired(cluster_by="id", sort_on_load=False), TableClustering())
-    assert change.order == "locally ordered by `id`"
-    assert change.set_properties["write.distribution-mode"] == "none"
-    back = clustering_change(desired(cluster_by="id"), apply(TableClustering(), change))
-    assert back == ClusteringChange(set_properties={"write.distribution-mode": "range"})
-
-
-def test_a_distribution_mode_of_the_model_wins() -> None:
-    own = {"write.distribution-mode": "hash"}
-    change = clustering_change(desired(cluster_by="id"), TableClustering("", own), own)
-    assert change.order == "locally ordered by `id`"
-    assert "write.distribution-mode" not in change.set_properties
-
-
-def test_options_that_differ_from_the_defaults_are_recorded() -> None:
-    config = desired(
-        cluster_by="id",
-        recluster_depth=2,
-        recluster_final=True,
-        recluster_max_bytes="1 GB",
-        recluster_where="name = 'it''s'",
-        recluster_strategy="peak",
-        recluster_reads=["name = 'it''s'", {"where": "id > 5", "weight": 3}],
-        block_rows=500,
-        automatic_clustering=False,
-    )
-    recorded = {
-        "recluster.option.reads": """["name = 'it''s'",{"where":"id > 5","weight":3.0}]""",
-        "recluster.option.depth": "2",
-        "recluster.option.final": "true",
-        "recluster.option.max_bytes": str(2**30),
-        "recluster.option.where": "name = 'it''s'",
-        "recluster.option.strategy": "peak",
-        "recluster.option.block_rows": "500",
-        "recluster.option.automatic_clustering": "false",
-    }
-    assert recorded.items() <= creation_properties(config).items()
-    table = clustered(config)
-    assert recorded.items() <= table.properties.items()
-    assert not clustering_change(config, table)
-    assert ReclusterOptions.of_table(table.properties) == config.recluster
-    assert recorded_key(table.properties) == config.cluster_by
-    change = clustering_change(desired(cluster_by="id", recluster_depth=0.5), table)
-    assert (change.order, change.set_properties) == (None, {"recluster.option.depth": "0.5"})
-    assert {"recluster.option.depth", *change.unset_properties} == set(recorded)
-    assert set(recorded) <= set(clustering_change(desired(), table).unset_properties)
-
-
-def test_an_option_among_the_model_s_own_properties_stays() -> None:
-    own = {"recluster.option.depth": "3"}
-    table = apply(
-        TableClustering("", own), clustering_change(desired(cluster_by="id"), TableClustering("", own), own)
-    )
-    assert table.properties["recluster.option.depth"] == "3"
-    assert not clustering_change(desired(cluster_by="id", recluster_depth=8), table, own)
-    assert "recluster.option.depth" not in clustering_change(desired(), table, own).unset_properties
-
-
-CURVES = ("hilbert(id, name)", ["name", "hilbert(days(ts), id)"], ["hilbert(name, id)"])
-
-
-@pytest.mark.parametrize("key", CURVES)
-def test_a_curve_is_in_the_property_and_what_leads_it_in_the_order(key: Any) -> None:
-    config = desired(cluster_by=key)
-    assert config.cluster_by is not None
-    created = TableClustering("", creation_properties(config))
-    table = apply(created, clustering_change(config, created))
-    assert table.sort_order == ("name ASC NULLS FIRST" if key[0] == "name" else "")
-    assert table.properties["recluster.cluster_by"] == str(config.cluster_by)
-    for field in config.cluster_by.fields:
-        assert table.properties[f"{METRICS}{field.column}"] == "full"
-    assert ("write.distribution-mode" in table.properties) is bool(table.sort_order)
-    assert not clustering_change(config, table)
-
-
-@pytest.mark.parametrize("key", CURVES)
-@pytest.mark.parametrize("plain", ["name", ["id", "name"]])
-def test_from_a_plain_key_to_a_curve_and_back(key: Any, plain: Any) -> None:
-    """Boundaries go with the curve; nothing else differs from the table before."""
-    curve, back = desired(cluster_by=key), desired(cluster_by=plain)
-    table = clustered(back)
-    turned = apply(table, clustering_change(curve, table))
-    assert not clustering_change(curve, turned)
-    recorded = {"recluster.curve.id": "x", "recluster.curve.ts": "x", "recluster.rest": "{}"}
-    turned = TableClustering(turned.sort_order, {**turned.properties, **recorded})
-    returned = apply(turned, clustering_change(back, turned))
-    assert returned.sort_order == table.sort_order
-    assert table.properties.items() <= returned.properties.items()
-    assert not recorded.keys() & returned.properties.keys()
-
-
-def test_boundaries_of_columns_that_stay_on_the_curve_stay() -> None:
-    table = TableClustering("", creation_properties(desired(cluster_by="hilbert(id, name)")))
-    recorded = {"recluster.curve.id": "x", "recluster.curve.name": "x", "recluster.rest": "{}"}
-    table = TableClustering("", {**table.properties, **recorded})
-    assert clustering_change(desired(cluster_by="hilbert(id, ts)"), table).unset_properties == (
-        "recluster.curve.name",
-    )
-    assert not clustering_change(desired(cluster_by="hilbert(id, name)"), table)
-
-
-@pytest.mark.parametrize("key", ["id", *CURVES])
-def test_a_key_taken_away_is_cleared(key: Any) -> None:
-    table = clustered(desired(cluster_by=key))
-    recorded = {"recluster.curve.id": "x", "recluster.rest": "{}", "recluster.levels": "{}"}
-    table = TableClustering(table.sort_order, {**table.properties, **recorded})
-    change = clustering_change(desired(), table)
-    assert change.order == ("unordered" if table.sort_order else None)
-    cleared = apply(table, change)
-    assert not [name for name in cleared.properties if name.startswith("recluster.") or name.endswith("mode")]
-    assert not clustering_change(desired(), cleared)
-
-
-def test_a_distribution_mode_of_the_model_is_kept_under_a_curve() -> None:
-    own = {"write.distribution-mode": "hash"}
-    config = desired(cluster_by="hilbert(id, name)")
-    sorted_table = TableClustering("id ASC NULLS FIRST", {"write.distribution-mode": "range"})
-    change = clustering_change(config, sorted_table, own)
-    assert (change.order, change.set_properties["write.distribution-mode"]) == ("unordered", "hash")
-    assert "write.distribution-mode" not in change.unset_properties
-    by_hand = TableClustering("", {**creation_properties(config), **own})
-    assert not clustering_change(config, by_hand, own)
-    assert clustering_change(config, by_hand).unset_properties == ("write.distribution-mode",)
+def test_metrics_and_row_groups_that_somebody_set_by_hand_stay() -> None:
+    own = {f"{METRICS}name": "truncate(64)", ROW_GROUPS: "1048576"}
+    change = clustering_change(desired(cluster_by="name"), TableClustering("", own))
+    assert not own.keys() & change.set_properties.keys()
 
 
 def test_an_order_that_somebody_set_by_hand_stays() -> None:
-    by_hand = TableClustering("id DESC NULLS LAST", {"write.distribution-mode": "none"})
+    by_hand = TableClustering("id DESC NULLS LAST", {MODE: "none"})
     assert not clustering_change(desired(), by_hand)
 
 
 def test_a_replaced_table_gets_its_order_back() -> None:
-    before = TableClustering(
-        "id DESC NULLS LAST, days(ts) ASC NULLS FIRST", {"write.distribution-mode": "range"}
-    )
-    after = TableClustering("", {"write.distribution-mode": "range"})
+    before = TableClustering("id DESC NULLS LAST, days(ts) ASC NULLS FIRST", {MODE: "range"})
+    after = TableClustering("", {MODE: "range"})
     assert restored_order(before, after) == ClusteringChange(
         "locally ordered by `id` DESC NULLS LAST, days(`ts`) ASC NULLS FIRST"
     )
-    assert restored_order(before, TableClustering()).set_properties == {"write.distribution-mode": "range"}
+    assert restored_order(before, TableClustering()).set_properties == {MODE: "range"}
     odd = TableClustering("order date ASC NULLS FIRST, truncate(a`b, 4) DESC NULLS LAST, s.f ASC NULLS LAST")
     assert restored_order(odd, TableClustering()).order == (
         "locally ordered by `order date` ASC NULLS FIRST, truncate(4, `a``b`) DESC NULLS LAST, `s`.`f` ASC NULLS LAST"
@@ -238,8 +175,80 @@ def test_what_spark_hides_is_noticed_where_it_matters() -> None:
     assert not TableClustering("", {"recluster.levels": hidden, "owner": hidden}).is_redacted
 
 
-def test_reading_show_tblproperties() -> None:
-    table = TableClustering.from_properties(
-        [("format", "iceberg/parquet"), ("sort-order", "id ASC NULLS FIRST")]
-    )
-    assert table == TableClustering("id ASC NULLS FIRST", {"format": "iceberg/parquet"})
+LOADED_TYPES = {"k": "bigint", "id": "bigint", "p": "int", "ts": "timestamp"}
+LOADED = Columns.parse(LOADED_TYPES)
+CURVE, LED = "hilbert(k, id)", "p, hilbert(k, id)"
+
+
+def key(text: str = CURVE) -> ClusterKey:
+    return parse_cluster_key(text).check(LOADED)
+
+
+def boundaries() -> dict[str, str]:
+    curve = Curve.of([pa.array(range(5000), pa.int64())] * 2)
+    assert curve is not None
+    return as_properties(key(), curve, {name: number for number, name in enumerate(LOADED_TYPES, 1)})
+
+
+@pytest.mark.parametrize(
+    ("cluster_by", "partitions", "more", "order"),
+    [
+        (LED, None, {}, "`p`, place_0_of_load, `k`, `id`"),
+        (CURVE, "days(ts)", {}, "cast(`ts` as date), place_0_of_load, `k`, `id`"),
+        # A column may be named like the place.
+        (CURVE, None, {"Place_0_states": "int", "place_1": "int"}, "place_2_of_load, `k`, `id`"),
+    ],
+)
+def test_the_query_of_a_load_has_its_columns_and_an_order(
+    cluster_by: str, partitions: str | None, more: dict[str, str], order: str
+) -> None:
+    columns = Columns.parse({**LOADED_TYPES, **more})
+    by_partition = parse_cluster_key(partitions) if partitions else None
+    text = sorted_along_curve("select 1", key(cluster_by), boundaries(), columns, by_partition)
+    assert text is not None
+    selected = ", ".join(f"`{name}`" for name in columns.names)
+    assert text.startswith(f"select {selected} from (")
+    assert text.endswith(f"order by {order}")
+
+
+@pytest.mark.parametrize(
+    ("types", "properties"),
+    [
+        (LOADED_TYPES, {}),
+        (LOADED_TYPES, {"recluster.curve.k": "tampered", "recluster.curve.id": "{}"}),
+        *(({**LOADED_TYPES, "k": kind}, boundaries()) for kind in ("string", "binary", "map<int,int>")),
+        ({"k": "bigint"}, boundaries()),
+    ],
+)
+def test_a_load_that_does_not_fit_the_boundaries_is_not_sorted(types: Any, properties: Any) -> None:
+    assert sorted_along_curve("select 1", key(), properties, Columns.parse(types), None) is None
+
+
+@pytest.mark.parametrize(
+    ("cluster_by", "config", "before", "after"),
+    [
+        (CURVE, {}, None, None),
+        (CURVE, {"partition_by": "p"}, None, "none"),
+        (CURVE, {"partition_by": "bucket(4, p)"}, None, None),
+        (LED, {}, "range", "none"),
+        (LED, {"partition_by": ["p", "days(ts)"]}, "range", "none"),
+        (LED, {"partition_by": ["bucket(4, p)"]}, "range", "range"),
+        (LED, {"incremental_strategy": "insert_overwrite", "partition_by": "p"}, "range", "none"),
+        (LED, {"incremental_strategy": "merge"}, "range", "range"),
+        (LED, {"materialized": "table"}, "range", "range"),
+        (LED, {"materialized": "snapshot"}, "range", "range"),
+        (LED, {"sort_on_load": False}, "none", "none"),
+        (CURVE, {"sort_on_load": False, "partition_by": "p"}, None, None),
+    ],
+)
+def test_spark_distributes_no_load_that_its_query_sorts(
+    cluster_by: str, config: dict[str, Any], before: str | None, after: str | None
+) -> None:
+    """Before boundaries are drawn, and after."""
+    options = ModelOptions.of_config({"cluster_by": cluster_by, **config}).resolve(LOADED)
+    order = "p ASC NULLS FIRST" if cluster_by == LED else ""
+    into = LoadedInto.of_config({"materialized": "incremental", **config})
+    for recorded, mode in (({}, before), (boundaries(), after)):
+        change = clustering_change(options, TableClustering(order, {MODE: "hash", **recorded}), None, into)
+        assert change.set_properties.get(MODE) == mode
+        assert (MODE in change.unset_properties) is (mode is None)

@@ -14,7 +14,7 @@ from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.runner import OPERATIONS
 
 
-def test_all_options_of_recluster() -> None:
+def test_the_options_of_recluster() -> None:
     line = """recluster lake.sales.orders --cluster-by 'to_date(ts), id' --final --dry-run --max-bytes '10 GB' --depth 2
         --where "ts > date'2026-01-01'" --strategy peak --block-rows 500 --json --conf spark.a=b=c --conf spark.d="""
     request = parse(shlex.split(line))
@@ -33,12 +33,9 @@ def test_all_options_of_recluster() -> None:
     }
     assert request.settings == {"spark.a": "b=c", "spark.d": ""}
     assert request.as_json
-
-
-def test_options_that_are_not_given_are_left_to_the_table() -> None:
-    request = parse(["recluster", "--namespace", "lake.sales"])
-    assert request.namespace == "lake.sales"
-    assert {name for name, value in request.arguments.items() if value is not None} == {"dry_run"}
+    # Options that are not given are left to the table.
+    arguments = parse(["recluster", "--namespace", "lake.sales"]).arguments
+    assert {name for name, value in arguments.items() if value is not None} == {"dry_run"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
@@ -73,61 +70,34 @@ def test_arguments_of_every_kind(line: str, name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("", "the following arguments are required: COMMAND"),
         ("compact a.b", "invalid choice: 'compact'"),
         ("recluster", "recluster needs one or more tables, or --namespace, or --catalog, or --manifest"),
-        ("recluster a.b --catalog c", "recluster needs one or more tables, or --namespace, or --catalog"),
         ("recluster a.b --select x", "--select, --run-results and --map are for --manifest"),
         ("recluster --manifest m --namespace n", "two ways to choose tables; give one of them"),
         ("recluster --manifest m --catalog c --map a=b", "leaves nothing to --map"),
         ("recluster --manifest m t --select x", "name tables, or choose them by --select"),
-        ("recluster --manifest m --exclude x", "unrecognized arguments: --exclude"),
         ("suspend --manifest m", "suspend needs tables, or --select, or --run-results beside --manifest"),
         ("recluster a.b a.c --cluster-by k", "cluster_by is for a single table: name it"),
-        ("recluster --catalog c --cluster-by k", "cluster_by is for a single table: name it"),
-        (
-            "recluster a.b --cluster-by upper(k)",
-            "argument --cluster-by: cluster_by item 'upper(k)' is not supported",
-        ),
-        ("recluster a.b --max-bytes lots", "argument --max-bytes: it must be a number of bytes above 0"),
+        ("recluster a.b --cluster-by upper(k)", "argument --cluster-by: cluster_by item 'upper(k)' is not"),
         ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
         ("recluster a.b --properties-file no.conf", "argument --properties-file: there is no file no.conf"),
-        ("recluster a.b, c.d", "argument TABLE: 'a.b,' is not the name of a table: its parts are joined by"),
         ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
         ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
         ("recluster a.b --fin", "unrecognized arguments: --fin"),
-        ("history a.b --since yesterday", "argument --since: it must be a date such as 2026-01-31"),
-        ("suspend a.b --final", "unrecognized arguments: --final"),
+        ("recluster a.b -u bob:0pen-5esame", "unrecognized arguments: -u *****"),
+        ("information a.b --conf password:0pen-5esame", "argument --conf: it must be NAME=VALUE"),
     ],
 )
-def test_wrong_usage_is_one_line_and_code_2(
+def test_wrong_usage_is_one_line_without_secrets_and_code_2(
     line: str, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         parse(line.split())
     assert stop.value.code == 2
     out, err = capsys.readouterr()
-    assert out == ""
+    assert (out, len(err.splitlines()), "0pen-5esame" in err) == ("", 1, False)
     assert err.startswith("dbt-recluster")
     assert error in err
-    assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["information", "--password", "0pen-5esame"],
-        ["information", "--json", "spark.a.password=0pen-5esame"],
-        ["information", "a.b", "--conf", "password:0pen-5esame"],
-        ["recluster", "--where", "a = 'b'", "--passphrase=0pen-5esame"],
-        ["recluster", "a.b", "-u", "bob:0pen-5esame"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_repeats_no_secret(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(words)
-    assert "0pen-5esame" not in capsys.readouterr().err
 
 
 def test_wrong_usage_is_json_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,25 +1,22 @@
-"""dbt's files as data, and the selection of nodes without dbt."""
+"""dbt's files as data, the selection of nodes without dbt, and compiled SQL with names that Spark understands."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbt_recluster.exceptions import ManifestError, OptionError
-from dbt_recluster.job.manifest import Manifest
-from dbt_recluster.operations.tables import relation_of
+from dbt_recluster.job.manifest import Manifest, translate_to_spark
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 
 
 def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
     folder = more.pop("folder", "marts")
-    config = {"materialized": "table", "tags": more.get("tags", []), **more.pop("config", {})}
+    config = {"materialized": "table", **more.pop("config", {})}
     return {
         "unique_id": f"{kind}.shop.{name}",
         "resource_type": kind,
@@ -28,7 +25,6 @@ def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
         "database": "awsdatacatalog",
         "schema": "sales",
         "package_name": "shop",
-        "fqn": ["shop", folder, name],
         "original_file_path": f"{kind}s/{folder}/{name}.sql",
         "depends_on": {"nodes": []},
         **more,
@@ -69,79 +65,53 @@ def manifest(tmp_path: Path) -> Manifest:
     return Manifest.read(write(tmp_path / "manifest.json", NODES))
 
 
-def test_names_in_spark(tmp_path: Path) -> None:
+def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
     path = write(tmp_path / "manifest.json", NODES)
-
-    def relation(**place: Any) -> tuple[str, ...]:
-        return relation_of(Manifest.read(path, **place).nodes["model.shop.orders"])
-
-    assert relation() == ("awsdatacatalog", "sales", "orders")
-    assert (
-        relation(catalog="lake")
-        == relation(renamed={"awsdatacatalog": "lake"})
-        == ("lake", "sales", "orders")
-    )
     with pytest.raises(OptionError, match=r"--map awsdatacatalogue: no .* did you mean awsdatacatalog\?"):
-        relation(renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
+        Manifest.read(path, renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
 
 
 def test_what_a_run_built(tmp_path: Path, manifest: Manifest) -> None:
     statuses = {"model.shop.orders": "success", "model.shop.daily": "error", "test.shop.gone": "pass"}
-    assert manifest.built(results(tmp_path / "run_results.json", statuses)) == {"model.shop.orders"}
-    assert manifest.built(results(tmp_path / "run_results.json", {})) == set()
+    path = tmp_path / "run_results.json"
+    assert manifest.built(results(path, statuses)) == {"model.shop.orders"}
+    assert manifest.built(results(path, {})) == set()
     for command in ("build", "run", "seed", "snapshot"):
-        path = results(tmp_path / "run_results.json", statuses, which=command, empty=False)
-        assert manifest.built(path) == {"model.shop.orders"}
-        path = results(tmp_path / "run_results.json", statuses, which=command, empty=True)
-        assert manifest.built(path) == set()
-    path = results(tmp_path / "run_results.json", statuses, which="generate")
+        assert manifest.built(results(path, statuses, which=command, empty=False)) == {"model.shop.orders"}
+        assert manifest.built(results(path, statuses, which=command, empty=True)) == set()
     with pytest.raises(ManifestError, match="is of dbt's command generate, which builds no table"):
-        manifest.built(path)
+        manifest.built(results(path, statuses, which="generate"))
+    with pytest.raises(ManifestError, match="they have no node in common"):
+        manifest.built(results(path, {"model.other.a": "success"}))
+    with pytest.raises(ManifestError, match="it is not of the last run"):
+        manifest.built(results(path, {"model.shop.orders": "success"}, at="2026-01-01T00:00:00Z"))
+    with pytest.raises(ManifestError, match="its schema is"):
+        manifest.built(tmp_path / "manifest.json")
+
+
+def of_schema(schema: str, **content: Any) -> str:
+    return json.dumps({"metadata": {"dbt_schema_version": schema}, **content})
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not the manifest of dbt, or only a part of it"),
         ('{"metadata": {"dbt_schema_version"', "is not the manifest of dbt, or only a part of it"),
         ("[" * 100_000, "is not the manifest of dbt, or only a part of it"),
         ("[]", "it has no metadata"),
-        ('{"metadata": {}}', "its schema is None"),
-        (
-            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("manifest", "catalog")}}),
-            "its schema is",
-        ),
-        (
-            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("v12", "v8")}}),
-            "v9 or later is needed",
-        ),
-        (
-            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("v12", "v20")}, "models": []}),
-            r"has no nodes: it is not a manifest.json that can be read here \(.*v20.json\)",
-        ),
-        (
-            json.dumps({"metadata": {"dbt_schema_version": SCHEMA}, "nodes": {"model.a.b": 7}}),
-            "has no config",
-        ),
+        (of_schema(SCHEMA.replace("manifest", "catalog")), "its schema is"),
+        (of_schema(SCHEMA.replace("v12", "v8")), "v9 or later is needed"),
+        (of_schema(SCHEMA.replace("v12", "v20"), models=[]), r"has no nodes: .* read here \(.*v20.json\)"),
+        (of_schema(SCHEMA, nodes={"model.a.b": 7}), "has no config"),
+        (None, "cannot be read: No such file"),
     ],
 )
-def test_what_is_no_manifest(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_manifest(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "manifest.json"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(ManifestError, match=message):
         Manifest.read(path)
-
-
-def test_files_that_are_not_there_or_do_not_belong_together(tmp_path: Path, manifest: Manifest) -> None:
-    with pytest.raises(ManifestError, match="cannot be read: No such file"):
-        Manifest.read(tmp_path / "missing.json")
-    with pytest.raises(ManifestError, match="they have no node in common"):
-        manifest.built(results(tmp_path / "run_results.json", {"model.other.a": "success"}))
-    old = results(tmp_path / "run_results.json", {"model.shop.orders": "success"}, at="2026-01-01T00:00:00Z")
-    with pytest.raises(ManifestError, match="it is not of the last run"):
-        manifest.built(old)
-    with pytest.raises(ManifestError, match="its schema is"):
-        manifest.built(tmp_path / "manifest.json")
 
 
 def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None:
@@ -157,37 +127,7 @@ def test_files_that_spark_submit_has_put_into_the_working_directory(
     assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
 
 
-READ = """
-import resource, sys, time
-from pathlib import Path
-from dbt_recluster.job.manifest import Manifest
-from dbt_recluster.operations.tables import has_table, target_of
-began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-nodes = Manifest.read(Path(sys.argv[1])).nodes
-targets = [target_of(node) for node in nodes.values() if has_table(node)]
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-assert "dbt" not in sys.modules
-print(len(targets), time.process_time() - began, memory / 1e3)
-"""
-
-
-@pytest.mark.parametrize(
-    ("characters", "megabytes"),
-    [(1000, 12), pytest.param(20_000, 200, marks=pytest.mark.exhaustive)],
-)
-def test_five_thousand_nodes(tmp_path: Path, characters: int, megabytes: int) -> None:
-    """They take less than two seconds, and twice the memory of the file and what Python's objects take."""
-    code = {"compiled_code": "x" * characters, "raw_code": "y" * characters, "cluster_by": "id"}
-    path = write(tmp_path / "manifest.json", [node(f"m{i}", **code) for i in range(5000)])
-    assert path.stat().st_size > megabytes * 1e6
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, seconds, memory = map(float, done.stdout.split())
-    assert count == 5000
-    assert seconds < 2
-    assert memory < 2 * megabytes + 80
-
-
-def test_two_nodes_with_one_table(tmp_path: Path) -> None:
+def test_two_nodes_with_one_table_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "manifest.json", [node("a", alias="t"), node("b", alias="t")])
     with pytest.raises(ManifestError, match=r"model\.shop\.a and model\.shop\.b have one table"):
         Manifest.read(path)
@@ -197,78 +137,95 @@ def test_two_nodes_with_one_table(tmp_path: Path) -> None:
 
 def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
     """A view that only tests read is one of them: people outside the project run its query."""
-    reads, of_view = {"depends_on": {"nodes": ["model.shop.orders"]}}, {"nodes": ["model.shop.v"]}
+
+    def reader(name: str, of: str, kind: str = "model", materialized: str = "table", **more: Any) -> Any:
+        parents, config = {"nodes": [f"model.shop.{of}"]}, {"materialized": materialized}
+        return node(name, kind, config=config, **{"compiled_code": name, "depends_on": parents, **more})
+
     nodes = [
         *NODES[:1],
-        node("v", config={"materialized": "view"}, compiled_code="select * from orders", **reads),
-        node("report", compiled_code="select 1 from v", depends_on=of_view),
-        node("late", **reads),
-        node("an", "analysis", config={"materialized": "view"}, compiled_code="select 2", **reads),
-        node("other", compiled_code="select 3"),
-        node("shown", config={"materialized": "view"}, compiled_code="select 5 from v", depends_on=of_view),
-        node(
-            "inlined",
-            config={"materialized": "ephemeral"},
-            compiled_code="select 6 from v",
-            depends_on=of_view,
-        ),
-        node("unique", "test", compiled_code="select 7", depends_on={"nodes": ["model.shop.shown"]}),
+        reader("v", "orders", materialized="view"),
+        reader("report", "v"),
+        reader("late", "orders", compiled_code=None),
+        reader("an", "orders", "analysis", "view"),
+        reader("other", "nothing"),
+        reader("shown", "v", materialized="view"),
+        reader("inlined", "v", materialized="ephemeral"),
+        reader("unique", "shown", "test"),
     ]
     compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
     compiled.mkdir(parents=True)
     (compiled / "late.sql").write_text("select 4 from orders")
     manifest = Manifest.read(write(tmp_path / "target" / "manifest.json", nodes))
     assert manifest.queries("model.shop.orders") == {
-        "analysis.shop.an": "select 2",
+        "analysis.shop.an": "an",
         "model.shop.late": "select 4 from orders",
-        "model.shop.report": "select 1 from v",
-        "model.shop.shown": "select 5 from v",
-        "test.shop.unique": "select 7",
+        "model.shop.report": "report",
+        "model.shop.shown": "shown",
+        "test.shop.unique": "unique",
     }
 
 
 LISTED = ["model.shop.daily", "model.shop.a_view", "test.shop.unique", "source.shop.a.b", "model.shop.daily"]
 
 
-@pytest.mark.parametrize(
-    ("words", "ids"),
-    [
-        (["orders", "codes", "ver.v1"], {"model.shop.orders", "seed.shop.codes", "model.shop.ver.v1"}),
-        (["model.shop.daily", "tools_daily"], {"model.shop.daily", "model.tools.daily"}),
-        (["model.shop.ver.v2", "ver_v1"], {"model.shop.ver.v1", "model.shop.ver.v2"}),
-        (["-", "orders"], {*LISTED[:2], "model.shop.orders"}),
-    ],
-)
-def test_names_unique_ids_and_the_lines_of_dbt_ls(
-    manifest: Manifest, words: list[str], ids: set[str]
-) -> None:
+def test_a_selection_has_names_unique_ids_and_the_lines_of_dbt_ls(manifest: Manifest) -> None:
     lines = [*(json.dumps({"unique_id": each, "name": "x"}) + "\n" for each in LISTED), "\n"]
-    assert manifest.selected(words, lines) == ids
+    listed = {"model.shop.orders", "model.shop.daily", "model.shop.a_view"}
+    assert manifest.selected(["-", "orders"], lines) == listed
+    named = {"seed.shop.codes", "model.shop.ver.v1", "model.shop.daily"}
+    assert manifest.selected(["codes", "ver.v1", "model.shop.daily"], ()) == named
 
 
 @pytest.mark.parametrize(
     ("words", "lines", "message"),
     [
         (["orders", "+orders"], (), r"dbt --quiet ls --select '\+orders' --output json"),
-        (["tag:hourly"], (), "tag:hourly is a selector"),
-        (["order*"], (), "is a selector"),
-        (
-            ["orders", "model.shop.nothing"],
-            (),
-            "is no model, seed or snapshot of this project with a table; there are ",
-        ),
         (["-"], ["12:00:01  Running with dbt=1.11.16"], "is not what dbt --quiet ls --output json prints"),
-        (["-"], ["orders"], "is not what dbt --quiet ls --output json prints"),
         (["-"], ["{broken"], "is not what dbt --quiet ls --output json prints"),
         (["-"], ['{"name": "orders"}'], "is not what dbt --quiet ls --output json prints"),
         (["-"], ["\n"], "standard input is empty: dbt ls selects nothing, or has failed"),
-        (
-            ["-"],
-            ['{"unique_id": "model.shop.new"}'],
-            r"manifest\.json has no model\.shop\.new, which dbt ls lists",
-        ),
+        (["-"], ['{"unique_id": "model.shop.new"}'], r"json has no model\.shop\.new, which dbt ls lists"),
     ],
 )
-def test_wrong_selections(manifest: Manifest, words: list[str], lines: list[str], message: str) -> None:
+def test_a_wrong_selection_is_refused(
+    manifest: Manifest, words: list[str], lines: list[str], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         manifest.selected(words, lines)
+
+
+ATHENA = {
+    '"awsdatacatalog"."sales"."orders"': "glue.sales.orders",
+}
+SPARK = {"sales.orders": "lake.sales.orders", "`sales`.`daily`": "lake.sales.daily"}
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ('select * from "awsdatacatalog"."sales"."orders" o', "select * from glue.sales.orders o"),
+        ('"awsdatacatalog"."sales"."orders"."id" = 1', "glue.sales.orders.`id` = 1"),
+        ('from "awsdatacatalog"."sales"."orders_old"', "from `awsdatacatalog`.`sales`.`orders_old`"),
+        ('where "k" = 7 and o."K" < 8', "where `k` = 7 and o.`K` < 8"),
+        ("""select '"awsdatacatalog"."sales"."orders"' """, None),
+        ("where a = 'it''s' and b = '\\' and c = ''", "where a = 'it\\'s' and b = '\\\\' and c = ''"),
+        ('select 1 -- "a"\n, "a`b""c" /* "d" */', 'select 1 -- "a"\n, `a``b"c` /* "d" */'),
+    ],
+)
+def test_names_between_double_quotes_are_translated(query: str, read: str | None) -> None:
+    assert translate_to_spark(query, ATHENA) == (read or query)
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("select sales.orders.id, sales.orders_old.id", "select lake.sales.orders.id, sales.orders_old.id"),
+        ("select sales.orders.* from `sales`.`daily`", "select lake.sales.orders.* from lake.sales.daily"),
+        ("where a = \"sales.orders\" or a = 'it\\'s sales.orders'", None),
+        ("from old.sales.orders -- sales.orders", None),
+        ("select r'a\\d', 1e3, x'00'", None),
+    ],
+)
+def test_names_as_spark_writes_them_are_translated(query: str, read: str | None) -> None:
+    assert translate_to_spark(query, SPARK) == (read or query)

@@ -6,9 +6,10 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, Policy, Reads, plan
+from dbt_recluster.planner import STRATEGIES, Blocks, Policy, Reads, plan
 from dbt_recluster.planner.planning import simulate_rounds
 
 
@@ -24,6 +25,21 @@ class Block:
     @property
     def live(self):
         return self.keys[min(self.deleted, len(self.keys)) :]
+
+
+def build(bounds, **more):
+    """Describe blocks of these pairs of bounds."""
+    return Blocks.build([low for low, _ in bounds], [high for _, high in bounds], **more)
+
+
+def in_order(rows, **more):
+    """Describe blocks side by side, with gaps between them."""
+    return build([(10 * n, 10 * n + 5) for n in range(len(rows))], rows=list(rows), **more)
+
+
+def planned_sets(blocks, **policy):
+    """The positions of each set, in the plan's order."""
+    return [block_set.blocks.tolist() for block_set in plan(blocks, Policy(**policy)).block_sets]
 
 
 def describe(blocks, levels=True, runs=True, reads=None):
@@ -57,16 +73,13 @@ def cut(keys, block_rows):
 
 def simulate_final(blocks, policy):
     """The plans until nothing is left to do, and the blocks after them, as predicted."""
-    plans = []
-    for planned, after in itertools.islice(simulate_rounds(blocks, policy), 500):
-        plans.append(planned)
-        blocks = after
-    assert len(plans) < 500
-    return plans, blocks
+    steps = list(itertools.islice(simulate_rounds(blocks, policy), 500))
+    assert len(steps) < 500
+    return [planned for planned, _ in steps], steps[-1][1] if steps else blocks
 
 
-def merge(blocks, planned, policy, run):
-    """Merge the block sets of a plan."""
+def merge(blocks, planned, policy, run, cut=cut):
+    """Merge the block sets of a plan; their runs follow this one."""
     gone = {int(place) for block_set in planned.block_sets for place in block_set.blocks}
     after = [block for place, block in enumerate(blocks) if place not in gone]
     for block_set in planned.block_sets:
@@ -93,15 +106,34 @@ def heavy_keys(blocks, block_rows):
     return {pair for pair, rows in count.items() if rows > block_rows}
 
 
-def final(blocks, policy, levels=True, runs=True, rounds=500, reads=None):
-    """Repeat plan and merge, and return the tables after all rounds."""
-    tables = [blocks]
-    for round_number in range(rounds):
-        planned = plan(describe(tables[-1], levels, runs, reads), policy)
+def rounds(blocks, policy, describe=describe, cut=cut, most=500):
+    """Repeat plan and merge; yield each table with its plan, of which the last is empty."""
+    for _ in range(most + 1):
+        planned = plan(describe(blocks), policy)
+        yield blocks, planned
         if not planned.block_sets:
-            return tables
-        tables.append(merge(tables[-1], planned, policy, (round_number + 1) * 1000))
-    raise AssertionError(f"no end after {rounds} rounds")
+            return
+        blocks = merge(blocks, planned, policy, 1 + max(block.run for block in blocks), cut)
+    raise AssertionError(f"no end after {most} rounds")
+
+
+def check_sets(blocks, planned, policy):
+    """Sets are disjoint, each in one partition and within the limits; their figures are those of their blocks."""
+    positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
+    assert len(positions) == len(set(positions))
+    for block_set in planned.block_sets:
+        members = block_set.blocks.tolist()
+        assert members == sorted(members)
+        assert set(blocks.partition[members].tolist()) == {block_set.partition}
+        assert block_set.bytes == blocks.bytes[members].sum()
+        assert block_set.rows == blocks.rows[members].sum()
+        assert policy.max_merge_bytes is None or block_set.bytes <= policy.max_merge_bytes
+        # The limit on blocks is not for compactions, which leave fewer blocks.
+        leaves_fewer = block_set.expected_blocks < len(members)
+        assert leaves_fewer or len(members) <= (policy.max_merge_blocks or len(members))
+    assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
+    assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
+    assert policy.max_bytes is None or planned.bytes <= policy.max_bytes
 
 
 KEYS = st.integers(0, 30)
@@ -116,10 +148,13 @@ BLOCK = st.builds(
     deleted=st.sampled_from([0, 0, 0, 1, 3, 9]),
 ).map(lambda block: replace(block, deleted=min(block.deleted, len(block.keys))))
 TABLES = st.lists(BLOCK, max_size=24)
+# Larger full blocks make many blocks small.
 POLICIES = st.builds(
     Policy,
-    depth=st.sampled_from([1, 1.5, 2, 3, 0.1, 0.5]),
-    block_rows=st.integers(1, 8),
+    strategy=st.sampled_from(STRATEGIES),
+    depth=st.sampled_from([1, 1.5, 2, 3, 4, 100, 0.1, 0.5]),
+    block_rows=st.integers(1, 8) | st.integers(4, 40),
+    block_bytes=st.none() | st.integers(40, 400),
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
     max_merge_blocks=st.none() | st.integers(2, 5),
@@ -133,5 +168,7 @@ READS = st.none() | RANGES.map(
 )
 
 
-def with_strategy(policy, strategy):
-    return replace(policy, strategy=strategy)
+def any_table(**more):
+    """Decorate a test of every strategy with any table, policy and reads, and with more values."""
+    of_all = given(table=TABLES, policy=POLICIES, reads=READS, **more)
+    return lambda test: settings(max_examples=100 * len(STRATEGIES))(of_all(test))

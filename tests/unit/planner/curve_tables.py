@@ -48,6 +48,12 @@ def curve_over(columns, bits=BITS):
     return Curve.of(arrow(columns), bits=bits)
 
 
+def along(curve, columns, group=None):
+    """The order of rows sorted along a curve, each group by itself."""
+    place = curve.index(arrow(columns))
+    return np.lexsort((place, np.zeros(len(place), int) if group is None else group))
+
+
 def bounds_of(columns, parts):
     """Bounds of blocks that hold these rows, their unknown upper bounds, and how many rows."""
     lower, upper = (
@@ -76,10 +82,15 @@ def cut(curve, columns, rows, block_rows, per_block, random):
     return [rows[box == number] for number in range(len(tree)) if (box == number).any()]
 
 
+def block_price(dimensions, rows, block_rows):
+    """What one block more must save."""
+    return dimensions * max(1.0, rows / block_rows) ** (-1 / dimensions)
+
+
 def cut_at_once(curve, columns, block_rows, group=None):
     """Cut all rows of each group as a merge of them all does."""
     group = np.zeros(len(columns[0]), int) if group is None else group
-    price = len(columns) * (len(group) / block_rows) ** (-1 / len(columns))
+    price = block_price(len(columns), len(group), block_rows)
     random = np.random.default_rng(0)
     groups = [np.flatnonzero(group == number) for number in np.unique(group)]
     return [part for rows in groups for part in cut(curve, columns, rows, block_rows, price, random)]
@@ -174,8 +185,7 @@ class CurveTable:
     def merge(self, planned, rest):
         """Replace the blocks of a plan; a commit for each of its runs."""
         total = sum(len(block.rows) for block in self.blocks)
-        dimensions = len(self.curve.boundaries)
-        price = dimensions * max(1.0, total / self.policy.block_rows) ** (-1 / dimensions)
+        price = block_price(len(self.curve.boundaries), total, self.policy.block_rows)
         gone, written, paths = set(), [], []
         for block_set in planned.block_sets:
             members = [self.blocks[place] for place in block_set.blocks]

@@ -6,22 +6,10 @@ import math
 from decimal import ROUND_HALF_UP, Decimal
 
 
-class Top:
-    """Above everything."""
-
-    def __repr__(self):
-        return "TOP"
-
-
-TOP = Top()
-
-
 def key_order(value):
-    """A Python sort key for one key column's value: NULL, values, NaN, unknown upper bound."""
+    """A Python sort key for one key column's value: NULL, values, NaN."""
     if value is None:
         return (0, 0)
-    if value is TOP:
-        return (3, 0)
     if isinstance(value, float) and math.isnan(value):
         return (2, 0)
     return (1, value)

@@ -6,16 +6,18 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from block_tables import Block, rounds
 
-from dbt_recluster.planner import Blocks, Plan, Policy, plan
+from dbt_recluster.planner import Blocks, Policy
 
 URL = "https://www.example.com/"
 
-# Values of each type, ascending; a key holds their positions, and None for NULL.
+# Values of each type, ascending; a key holds their positions, and -1 for NULL.
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), list(range(0, 24, 2))),
     "float": (pa.float64(), [-2.5, -0.0, 0.5, 1.0, 2.0, 3.0, 4.5, 9.0, 11.0, 12.0, 13.0, float("nan")]),
@@ -32,16 +34,9 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "many": (pa.string(), [f"prefix-{i // 5:09d}-{i % 5}" for i in range(400)]),
 }
 # Whole bounds; cut off after 16 characters or bytes, as Iceberg does; rounded outwards; none; no upper bound.
-WHOLE, CUT, ROUNDED, MISSING, HALF = RECORDED = ("whole", "cut", "rounded", "missing", "half")
+RECORDED = ("whole", "cut", "rounded", "missing", "half")
 
-Key = tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class Block:
-    keys: tuple[Key, ...]  # sorted
-    level: int = 0
-    run: int = 0
+Key = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,25 +44,25 @@ class Column:
     kind: str
     recorded: str
 
-    def bounds(self, places: Sequence[int | None]) -> tuple[Any, Any, bool]:
+    def bounds(self, places: Sequence[int]) -> tuple[Any, Any, bool]:
         """The lower and the upper bound of these values, and whether the upper one is unknown."""
         values = TYPES[self.kind][1]
-        known = [place for place in places if place is not None]
-        if self.recorded == MISSING:
+        known = [place for place in places if place >= 0]
+        if self.recorded == "missing":
             return None, None, True
         if not known:
             return None, None, False
         numbers = [place for place in known if values[place] == values[place]]
         nan = len(numbers) < len(known)
-        if self.recorded == ROUNDED and numbers:
+        if self.recorded == "rounded" and numbers:
             greatest = len(values) - 1 - (values[-1] != values[-1])
             numbers = [min(numbers) // 3 * 3, min(-(-max(numbers) // 3) * 3, greatest)]
         lower, upper = (values[min(numbers)], values[max(numbers)]) if numbers else (values[-1], values[-1])
-        if self.recorded == CUT and isinstance(lower, str | bytes):
+        if self.recorded == "cut" and isinstance(lower, str | bytes):
             lower, upper = lower[:16], upper if len(upper) <= 16 else _rounded_up(upper[:16])
         if nan:
             upper = values[-1]
-        unknown = upper is None or self.recorded == HALF
+        unknown = upper is None or self.recorded == "half"
         return None if len(known) < len(places) else lower, None if unknown else upper, unknown
 
 
@@ -98,29 +93,13 @@ def describe(table: Sequence[Block], columns: Sequence[Column]) -> Blocks:
     )
 
 
-def sort_key(key: Key) -> tuple[int, ...]:
-    return tuple(-1 if place is None else place for place in key)
+def cut_evenly(keys: list[Key], block_rows: int) -> list[tuple[Key, ...]]:
+    """Cut sorted keys into blocks of nearly the same size; equal keys may come apart."""
+    parts = np.array_split(np.arange(len(keys)), -(-len(keys) // block_rows))
+    return [tuple(keys[i] for i in part) for part in parts]
 
 
-def rounds_to_rest(table: Sequence[Block], columns: Sequence[Column], policy: Policy, most: int) -> list[int]:
-    """Repeat plan and merge, and return the rows that each round rewrites."""
-    rewritten: list[int] = []
-    table = list(table)
-    while True:
-        planned = plan(describe(table, columns), policy)
-        if not planned.block_sets:
-            return rewritten
-        rewritten.append(planned.rows)
-        assert len(rewritten) <= most, f"no end after {most} rounds"
-        table = merge(table, planned, policy, 1000 * len(rewritten))
-
-
-def merge(table: Sequence[Block], planned: Plan, policy: Policy, run: int) -> list[Block]:
-    """Merge the block sets of a plan; their runs follow this one."""
-    gone = {int(place) for block_set in planned.block_sets for place in block_set.blocks}
-    after = [block for place, block in enumerate(table) if place not in gone]
-    for block_set in planned.block_sets:
-        keys = sorted((key for place in block_set.blocks for key in table[place].keys), key=sort_key)
-        parts = np.array_split(np.arange(len(keys)), -(-len(keys) // policy.block_rows))
-        after += [Block(tuple(keys[i] for i in part), block_set.level, run + block_set.run) for part in parts]
-    return after
+def rows_rewritten(table: list[Block], columns: Sequence[Column], policy: Policy, most: int) -> int:
+    """Repeat plan and merge, at most so often, and return the rows that all rounds rewrite."""
+    steps = rounds(table, policy, partial(describe, columns=columns), cut_evenly, most)
+    return sum(planned.rows for _, planned in steps)

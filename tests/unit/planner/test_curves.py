@@ -8,11 +8,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from curve_tables import arrow, curve_over, rows_of, table_of
+from curve_tables import along, arrow, curve_over, rows_of, table_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
+from dbt_recluster.key.curve import Curve, hilbert_range
 from dbt_recluster.planner.curves import Boxes, CurveBlocks, curve_of_bounds
 
 BITS = 3
@@ -24,26 +24,12 @@ def boxes(draw, most=12):
     dimensions = draw(st.integers(2, 4))
     rank = st.integers(0, (1 << BITS) - 1)
     corners = st.tuples(*[st.tuples(rank, rank).map(sorted)] * dimensions)
-    blocks = draw(st.lists(st.tuples(corners, st.integers(-1, 2)), min_size=1, max_size=most))
+    repeated = st.sampled_from(draw(st.lists(corners, min_size=1, max_size=3)))
+    of_block = st.tuples(corners | repeated, st.integers(-1, 2))
+    blocks = draw(st.lists(of_block, min_size=1, max_size=most))
     lower = [np.array([corner[d][0] for corner, _ in blocks]) for d in range(dimensions)]
     upper = [np.array([corner[d][1] for corner, _ in blocks]) for d in range(dimensions)]
     return lower, upper, np.array([run for _, run in blocks])
-
-
-def places(lower, upper, block):
-    """The places of all cells of a box."""
-    sides = [range(low[block], high[block] + 1) for low, high in zip(lower, upper, strict=True)]
-    cells = np.array(list(itertools.product(*sides)))
-    return sorted(hilbert_index(list(cells.T), BITS).tolist())
-
-
-@given(boxes())
-def test_a_block_without_a_run_has_the_places_of_its_box(table):
-    lower, upper, run = table
-    first, last = Boxes(lower, upper, BITS).intervals(run)
-    for block in np.flatnonzero(run <= 0):
-        inside = places(lower, upper, block)
-        assert (first[block], last[block]) == (inside[0], inside[-1])
 
 
 @given(boxes())
@@ -58,6 +44,8 @@ def test_blocks_of_a_run_are_disjoint_within_their_boxes(table):
     lower, upper, run = table
     first, last = Boxes(lower, upper, BITS).intervals(run)
     begin, end = hilbert_range(lower, upper, BITS)
+    assert (first[run <= 0] == begin[run <= 0]).all()
+    assert (last[run <= 0] == end[run <= 0]).all()
     assert (first <= last).all()
     assert (first >= begin).all()
     # A block for which its run leaves no place of its box has one place beside it.
@@ -70,48 +58,18 @@ def test_blocks_of_a_run_are_disjoint_within_their_boxes(table):
             assert last[one] <= first[other] or last[other] <= first[one]
 
 
-@given(boxes(), st.randoms())
-def test_the_order_of_blocks_makes_no_difference(table, random):
-    lower, upper, run = table
-    order = np.array(random.sample(range(len(run)), len(run)))
-    shuffled = [column[order] for column in lower], [column[order] for column in upper]
-    before = zip(*(a.tolist() for a in Boxes(lower, upper, BITS).intervals(run)), strict=True)
-    after = zip(*(a.tolist() for a in Boxes(*shuffled, BITS).intervals(run[order])), strict=True)
-    of_blocks = zip(*(c.tolist() for c in [*lower, *upper, run]), strict=True)
-    of_shuffled = zip(*(c[order].tolist() for c in [*lower, *upper, run]), strict=True)
-    # Blocks with the same box and run may change places.
-    assert sorted(zip(of_blocks, before, strict=True)) == sorted(zip(of_shuffled, after, strict=True))
-    loads = np.maximum(run, 1)
-    is_sorted = Boxes(lower, upper, BITS).is_sorted(loads)
-    assert is_sorted[order].tolist() == Boxes(*shuffled, BITS).is_sorted(loads[order]).tolist()
-
-
 @pytest.mark.parametrize("dimensions", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
 def test_sorted_loads_are_runs_and_unsorted_ones_are_not(kind, dimensions):
     columns = rows_of(kind, dimensions)
     curve = curve_over(columns)
-    orders = {
-        "curve": np.argsort(curve.index([pa.array(column) for column in columns]), kind="stable"),
-        "unsorted": np.arange(len(columns[0])),
-        "second column": np.argsort(columns[1], kind="stable"),
-    }
     # In four columns of correlated rows every order but the curve's own is far from it.
-    for name, order in orders.items():
-        blocks = CurveBlocks(curve, *table_of(columns, order))
-        none = np.zeros(len(blocks.rows), int)
-        layout = blocks.layout(none, none + 7, none)
-        assert set(layout.run.tolist()) == {7 if name == "curve" else 0}, name
-        assert set(layout.load.tolist()) == {0 if name == "curve" else 7}, name
-
-
-def test_loads_are_judged_one_by_one():
-    columns = rows_of("uniform", 2)
-    curve = curve_over(columns)
-    by_curve = np.argsort(curve.index([pa.array(column) for column in columns]), kind="stable")
-    table = table_of(columns, np.concatenate([by_curve, np.arange(len(by_curve))]))
-    is_sorted = CurveBlocks(curve, *table).boxes.is_sorted(np.repeat([3, 4, 0], [64, 60, 4]))
-    assert is_sorted.tolist() == [True] * 64 + [False] * 64
+    orders = [along(curve, columns), np.arange(len(columns[0])), np.argsort(columns[1], kind="stable")]
+    blocks = CurveBlocks(curve, *table_of(columns, np.concatenate(orders)))
+    added_by, none = np.repeat([7, 8, 9], len(blocks.rows) // 3), np.zeros(len(blocks.rows), int)
+    layout = blocks.layout(none, added_by, none)
+    assert layout.run.tolist() == np.where(added_by == 7, 7, 0).tolist()
+    assert layout.load.tolist() == np.where(added_by == 7, 0, added_by).tolist()
 
 
 def test_null_nan_and_unknown_bounds_are_at_the_ends():
@@ -127,11 +85,10 @@ def test_null_nan_and_unknown_bounds_are_at_the_ends():
 @pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
 def test_boundaries_from_bounds_of_narrow_blocks_are_those_of_their_rows(kind):
     columns = rows_of(kind, 2, 64 * 400)
-    order = np.argsort(curve_over(columns).index(arrow(columns)), kind="stable")
-    drawn = curve_of_bounds(*table_of(columns, order))
-    for by_bounds, by_rows in zip(
-        drawn.ranks(arrow(columns)), curve_over(columns).ranks(arrow(columns)), strict=True
-    ):
+    curve = curve_over(columns)
+    drawn = curve_of_bounds(*table_of(columns, along(curve, columns)))
+    ranks = (of.ranks(arrow(columns)) for of in (drawn, curve))
+    for by_bounds, by_rows in zip(*ranks, strict=True):
         shares, exact = (np.bincount(rank >> 6, minlength=16) for rank in (by_bounds, by_rows))
         assert shares.max() <= 1.5 * exact.max()
 
@@ -147,24 +104,24 @@ def test_large_blocks_count_more_and_unknown_ends_do_not():
     assert unknown.boundaries[0].to_pylist() == even.boundaries[0].to_pylist()
 
 
-def test_bounds_of_any_type_draw_boundaries():
-    values = {
-        "text": pa.array(["a", "é", "zz"]),
-        "binary": pa.array([b"", b"\xff", b"\x00"]),
-        "boolean": pa.array([True, False, True]),
-        "date": pa.array([date(1, 1, 1), date(9999, 12, 31), None]),
-        "long": pa.array([-(2**63), 2**63 - 1, None]),
-        "double": pa.array([-math.inf, math.inf, math.nan]),
-        "decimal that rounds beyond its type": pa.array(
-            [Decimal(1), Decimal("9" * 18), Decimal(10**17)], pa.decimal128(18, 0)
-        ),
-        "decimal": pa.array([Decimal("-9" * 1 + "9" * 35), Decimal("9" * 36), None], pa.decimal128(38, 2)),
-    }
-    for column in values.values():
-        least, greatest = column.take(pa.array([0, 0])), column.take(pa.array([1, 2]))
-        none = [np.zeros(2, bool)] * 2
-        curve = curve_of_bounds([least, least], [greatest, greatest], none, np.array([1, 1]))
-        assert curve.boundaries[0].type == column.type
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        (["a", "é", "zz"], pa.string()),
+        ([b"", b"\xff", b"\x00"], pa.binary()),
+        ([True, False, True], pa.bool_()),
+        ([date(1, 1, 1), date(9999, 12, 31), None], pa.date32()),
+        ([-(2**63), 2**63 - 1, None], pa.int64()),
+        ([-math.inf, math.inf, math.nan], pa.float64()),
+        ([Decimal(1), Decimal("9" * 18), Decimal(10**17)], pa.decimal128(18, 0)),  # rounds beyond its type
+        ([Decimal("-9" + "9" * 35), Decimal("9" * 36), None], pa.decimal128(38, 2)),
+    ],
+)
+def test_bounds_of_any_type_draw_boundaries(values, type_):
+    column = pa.array(values, type_)
+    least, greatest = column.take(pa.array([0, 0])), column.take(pa.array([1, 2]))
+    curve = curve_of_bounds([least] * 2, [greatest] * 2, [np.zeros(2, bool)] * 2, np.array([1, 1]))
+    assert curve.boundaries[0].type == type_
 
 
 def test_a_column_without_values_is_cut_anywhere():
@@ -233,10 +190,10 @@ def test_runs_of_a_chain_follow_one_another_along_a_column(table):
     for place in np.flatnonzero(layout.run > 0).tolist():
         members.setdefault((key[place], int(layout.run[place])), []).append(place)
     hulls = {one: hull(layout.lower, layout.upper, places) for one, places in members.items()}
+    columns = range(layout.lower.shape[1])
     for chain, runs in own.items():
         assert chain > 0
         assert len({of for of, _ in runs}) == 1
-        columns = range(layout.lower.shape[1])
         assert any(
             all(
                 hulls[one][1][column] < hulls[other][0][column]
@@ -250,13 +207,11 @@ def test_runs_of_a_chain_follow_one_another_along_a_column(table):
     for group in set(key):
         of_group = [ends for (of, _), ends in hulls.items() if of == group]
         fewest = min(
-            (
-                max(
-                    sum(low[column] <= place <= high[column] for low, high in of_group)
-                    for place in range(1 << BITS)
-                )
-                for column in range(layout.lower.shape[1])
-            ),
+            max(
+                sum(low[column] <= place <= high[column] for low, high in of_group)
+                for place in range(1 << BITS)
+            )
+            for column in columns
         )
         assert fewest == len({chain for chain, runs in own.items() if group in {of for of, _ in runs}})
 
@@ -283,15 +238,9 @@ def test_what_a_layout_says_of_blocks(table):
         assert (layout.chain[place] == layout.chain[members[settled[members]]]).all() or not settled[place]
         assert settled[place] or not (layout.chain[place] == layout.chain[settled]).any()
         assert layout.chain[place] > 0 or not (layout.run[place] > 0 or settled[place])
-
-
-@given(described())
-def test_intervals_of_a_chain_are_disjoint(table):
-    blocks, *arguments = table
-    layout = blocks.layout(*arguments)
     ((begin,), (end,), _) = blocks.along_curve(layout.chain)
     begin, end = begin.to_numpy(), end.to_numpy()
-    for one, other in itertools.combinations(range(len(begin)), 2):
+    for one, other in itertools.combinations(range(len(run)), 2):
         if layout.chain[one] == layout.chain[other] > 0:
             assert end[one] <= begin[other] or end[other] <= begin[one]
 
@@ -300,18 +249,20 @@ def test_intervals_of_a_chain_are_disjoint(table):
 def test_a_layout_does_not_depend_on_the_order_of_blocks(table, random):
     blocks, *arguments = table
     order = np.array(random.sample(range(len(blocks.rows)), len(blocks.rows)))
-    shuffled = CurveBlocks(
-        blocks.curve,
-        [column.take(pa.array(order)) for column in blocks.lower],
-        [column.take(pa.array(order)) for column in blocks.upper],
-        blocks.unbounded,
-        blocks.rows[order],
-        blocks.partition[order],
-    )
+    ends = ([column.take(pa.array(order)) for column in side] for side in (blocks.lower, blocks.upper))
+    shuffled = CurveBlocks(blocks.curve, *ends, blocks.unbounded, blocks.rows[order], blocks.partition[order])
     before = blocks.layout(*arguments).take(order)
     after = shuffled.layout(*(argument[order] for argument in arguments))
     for name in ("lower", "upper", "rank", "group", "run", "load", "thin", "chain", "settled"):
         assert getattr(before, name).tolist() == getattr(after, name).tolist()
+
+    def contents(of, layout):
+        ((begin,), (end,), _) = of.along_curve(layout.chain)
+        columns = [*layout.lower.T, *layout.upper.T, of.rows, layout.chain, begin.to_numpy(), end.to_numpy()]
+        return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+    # Blocks of a chain with the same box and rows may change places.
+    assert contents(shuffled, after) == contents(blocks, blocks.layout(*arguments))
 
 
 def test_blocks_of_several_leading_values_are_of_no_group():

@@ -2,54 +2,42 @@
 
 import naive
 import pytest
-from hypothesis import given
+from block_tables import build
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import (
-    Blocks,
-    clustering_information,
-)
+from dbt_recluster.planner import clustering_information
 from dbt_recluster.planner.metrics import rounded
 
 PAIRS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: tuple(sorted(pair)))
-BOUNDS = st.lists(PAIRS, max_size=40)
-
-
-def build(bounds, **more):
-    return Blocks.build([low for low, _ in bounds], [high for _, high in bounds], **more)
+TALL = st.integers(1, 200).map(lambda count: [(0, 1)] * count + [(5, 6)] * 7)
+BOUNDS = st.lists(PAIRS, max_size=40) | TALL
+# Small numbers for the blocks of a table, one for each.
+NUMBERS = st.lists(st.integers(0, 3), min_size=207, max_size=207)
 
 
 @given(BOUNDS)
+@example([(0, 9)] * 5)
 def test_every_metric_equals_its_naive_twin(bounds):
-    metrics = clustering_information(build(bounds)).as_dict()
+    blocks = build(bounds)
+    metrics = clustering_information(blocks).as_dict()
     expected = naive.information(bounds, [low == high for low, high in bounds])
     for name, value in expected.items():
         assert metrics[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
     for name in ("average_overlaps", "average_depth", "overlap_point_depth"):
         assert metrics[name] == expected[name], name
+    at_points = [depth for _, depth in sorted(naive.point_depths(bounds).items())]
+    assert blocks.intervals.depth().tolist() == at_points
 
 
-@given(BOUNDS)
-def test_depth_and_overlap_of_each_block(bounds):
-    blocks = build(bounds)
-    assert blocks.intervals.depths().tolist() == naive.depths(bounds)
-    assert blocks.intervals.overlaps().tolist() == naive.overlaps(bounds)
-
-
-@given(BOUNDS)
-def test_depth_curve(bounds):
-    depths = build(bounds).intervals.depth()
-    assert depths.tolist() == [depth for _, depth in sorted(naive.point_depths(bounds).items())]
-
-
-LEVELS = st.lists(st.integers(0, 3), min_size=40, max_size=40)
-
-
-@given(BOUNDS, LEVELS, LEVELS)
-def test_the_figures_of_a_level_are_those_of_its_blocks_alone(bounds, levels, partitions):
+@given(BOUNDS, NUMBERS, NUMBERS)
+def test_partitions_never_meet_and_a_level_has_the_figures_of_its_blocks_alone(bounds, levels, partitions):
+    n = len(bounds)
     placed = [((part, low), (part, high)) for (low, high), part in zip(bounds, partitions, strict=False)]
-    levels, rows = levels[: len(bounds)], [7 * n for n in range(len(bounds))]
-    blocks = build(bounds, level=levels, rows=rows, partition=partitions[: len(bounds)])
+    levels, rows = levels[:n], [7 * place for place in range(n)]
+    blocks = build(bounds, level=levels, rows=rows, partition=partitions[:n])
+    assert blocks.intervals.depths().tolist() == naive.depths(placed)
+    assert blocks.intervals.overlaps().tolist() == naive.overlaps(placed)
     members = {level: [n for n, own in enumerate(levels) if own == level] for level in sorted(set(levels))}
     assert clustering_information(blocks).levels == {
         str(level): {
@@ -59,24 +47,6 @@ def test_the_figures_of_a_level_are_those_of_its_blocks_alone(bounds, levels, pa
         }
         for level, of_level in members.items()
     }
-
-
-@given(BOUNDS, st.lists(st.integers(0, 3), min_size=40, max_size=40))
-def test_partitions_never_meet(bounds, partitions):
-    partitions = partitions[: len(bounds)]
-    placed = [((part, low), (part, high)) for (low, high), part in zip(bounds, partitions, strict=True)]
-    blocks = build(bounds, partition=partitions)
-    assert blocks.intervals.depths().tolist() == naive.depths(placed)
-    assert blocks.intervals.overlaps().tolist() == naive.overlaps(placed)
-
-
-@given(st.integers(1, 200))
-def test_histogram_and_percentiles_of_a_tall_stack(count):
-    bounds = [(0, 1)] * count + [(5, 6)] * 7
-    metrics = clustering_information(build(bounds)).as_dict()
-    expected = naive.information(bounds, [False] * len(bounds))
-    for name in ("block_depth_histogram", "p95_depth", "p99_depth", "max_depth"):
-        assert metrics[name] == expected[name], name
 
 
 @pytest.mark.parametrize(
@@ -95,36 +65,13 @@ def test_figure_5_of_the_patent(bounds, ratio, relative):
     assert round(metrics.relative_clustering_ratio, 3) == relative
 
 
-def test_values_of_databends_own_tests():
-    blocks = build([(1, 2), (2, 3), (4, 5)])
-    assert (blocks.intervals.overlaps().tolist(), blocks.intervals.depths().tolist()) == (
-        [1, 1, 0],
-        [2, 2, 1],
-    )
-
-
-def test_empty_and_single():
-    assert clustering_information(build([])).as_dict() == {
-        "total_block_count": 0,
-        "constant_block_count": 0,
-        "average_overlaps": 0.0,
-        "average_depth": 0.0,
-        "p95_depth": 0,
-        "p99_depth": 0,
-        "max_depth": 0,
-        "block_depth_histogram": {},
-        "clustering_ratio": 100.0,
-        "relative_clustering_ratio": 1.0,
-        "overlap_point_depth": 1.0,
-        "levels": {},
-        "total_rows": 0,
-        "total_bytes": 0,
-    }
-    one = clustering_information(build([(1, 3)], rows=[7], bytes=[70], level=[2]))
-    assert (one.average_overlaps, one.average_depth, one.block_depth_histogram) == (0.0, 1.0, {"00001": 1})
-    assert one.levels == {"2": {"blocks": 1, "rows": 7, "average_depth": 1.0}}
-    assert (one.total_rows, one.total_bytes) == (7, 70)
-    assert one.clustering_ratio == 100.0
+def test_an_empty_table_and_one_block_have_every_metric():
+    metrics = clustering_information(build([])).as_dict()
+    not_zero = {"clustering_ratio": 100.0, "relative_clustering_ratio": 1.0, "overlap_point_depth": 1.0}
+    assert {name: value for name, value in metrics.items() if value} == not_zero
+    one = clustering_information(build([(1, 3)], rows=[7], bytes=[70], level=[2])).as_dict()
+    assert one.keys() == metrics.keys()
+    assert (one["total_rows"], one["total_bytes"]) == (7, 70)
 
 
 @given(
@@ -132,6 +79,8 @@ def test_empty_and_single():
     st.integers(1, 20),
     st.booleans(),
 )
+@example([((0, 9), 40, 0)] * 3, 4, True)
+@example([((5, 5), 40, 0), ((6, 9), 3, 0)], 4, True)  # all rows of a constant block are asked for
 def test_the_read_of_one_key_equals_its_naive_twin(given_blocks, row_group_bytes, is_sorted):
     bounds, sizes, levels = zip(*given_blocks, strict=True)
     blocks = build(bounds, bytes=sizes, level=levels)
@@ -139,18 +88,8 @@ def test_the_read_of_one_key_equals_its_naive_twin(given_blocks, row_group_bytes
     plain = [(*pair, size, level) for pair, size, level in given_blocks]
     expected = naive.key_read(plain, row_group_bytes, is_sorted)
     assert (metrics.key_read_bytes, metrics.key_read_row_groups) == expected
-
-
-def test_a_read_of_one_key_opens_a_row_group_of_each_sorted_block():
-    def opened(bounds, sizes, **more):
-        metrics = clustering_information(build(bounds, bytes=sizes), row_group_bytes=4, **more)
-        return metrics.key_read_bytes, metrics.key_read_row_groups
-
-    assert opened([(0, 9)] * 3, [40, 40, 40]) == (12, 3.0)
-    assert opened([(0, 9), (10, 19), (20, 29)], [40, 40, 40]) == (4, 1.0)
-    assert opened([(0, 9), (10, 19), (20, 29)], [40, 40, 40], is_sorted=False) == (40, 10.0)
-    assert opened([(5, 5), (6, 9)], [40, 3]) == (22, 5.5)  # all rows of a constant block are asked for
-    assert clustering_information(build([(0, 9)]), row_group_bytes=4).key_read_bytes is None
+    unknown = clustering_information(build(bounds), row_group_bytes=row_group_bytes)
+    assert unknown.key_read_bytes is None
 
 
 def test_blocks_of_equal_depth_have_a_relative_ratio_of_zero_and_not_minus_zero():
@@ -164,20 +103,3 @@ def test_averages_are_rounded_half_away_from_zero():
     pairs, alone = 20_004, 119_992
     bounds = [(i, i) for i in range(pairs)] * 2 + [(pairs + i, pairs + i) for i in range(alone)]
     assert clustering_information(build(bounds)).average_depth == 1.2501
-
-
-def test_the_ratio_is_never_below_zero():
-    assert clustering_information(build([(0, 1)] * 20)).clustering_ratio == 0.0
-
-
-def test_constant_blocks_count_as_others_do():
-    bounds = [(1, 1), (1, 1), (4, 6), (5, 7), (9, 9)]
-    metrics = clustering_information(build(bounds)).relative_clustering_ratio
-    assert metrics == pytest.approx(1 - 4 * 0.693147 / (1 + 4 * 0.693147), abs=1e-4)
-
-
-def test_another_key_is_tried_with_its_own_bounds():
-    # One table of three blocks, ordered by day and not at all by user.
-    by_day = clustering_information(build([(1, 2), (3, 4), (5, 6)]))
-    by_user = clustering_information(build([(0, 98), (1, 99), (0, 99)]))
-    assert (by_day.average_depth, by_user.average_depth) == (1.0, 3.0)

@@ -1,12 +1,13 @@
 """Reads: depth where they end, the prices that follow from it, and plans that leave the rest of the keys alone."""
 
 import datetime
+import itertools
 
-import block_tables
 import naive
 import numpy as np
 import pyarrow as pa
 import pytest
+from block_tables import planned_sets
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,60 +49,45 @@ def ends_of(reads, columns):
             yield high, weight
 
 
-@given(
-    blocks=BLOCKS,
-    reads=st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 3])), max_size=8),
-    columns=st.sampled_from([1, 2]),
-)
-def test_read_depth_is_the_weighted_mean_at_the_ends(blocks, reads, columns):
-    reads = [
-        read
-        for read in reads
-        if order_of_end(read[0], columns, False) <= order_of_end(read[1], columns, True)
-    ]
-    described = Blocks.build(
-        [[low[i] for low, _ in blocks] for i in (0, 1)],
-        [[high[i] for _, high in blocks] for i in (0, 1)],
-        reads=Reads(
-            [[low[i] for low, _, _ in reads] for i in range(columns)],
-            [[high[i] for _, high, _ in reads] for i in range(columns)],
-            [weight for *_, weight in reads],
-        ),
+@st.composite
+def tables(draw):
+    """Blocks with a partition and bytes each, and reads of the first column or of both, with weights."""
+    blocks = draw(BLOCKS)
+    columns = draw(st.sampled_from([1, 2]))
+    ranges = st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 3])).filter(
+        lambda read: order_of_end(read[0], columns, False) <= order_of_end(read[1], columns, True)
     )
+    reads = draw(st.lists(ranges, max_size=8))
+    numbers = st.lists(st.integers(0, 9), min_size=len(blocks), max_size=len(blocks))
+    partition, sizes = draw(numbers.map(lambda given: [n % 3 for n in given])), draw(numbers)
+    bounds = [[[block[side][column] for block in blocks] for column in (0, 1)] for side in (0, 1)]
+    asked = [[[read[side][column] for read in reads] for column in range(columns)] for side in (0, 1)]
+    return blocks, partition, sizes, bounds, reads, Reads(*asked, [weight for *_, weight in reads]), columns
+
+
+@given(tables())
+def test_read_depth_is_the_weighted_mean_at_the_ends(table):
+    """Each partition has the ends that lie among its blocks."""
+    blocks, partition, _, bounds, reads, asked, columns = table
     total = weighted = 0
-    for end, weight in ends_of(reads, columns):
-        depth = sum(naive.tuple_order(low) <= end <= naive.tuple_order(high) for low, high in blocks)
+    for (end, weight), part in itertools.product(ends_of(reads, columns), range(3)):
+        depth = sum(
+            naive.tuple_order(low) <= end <= naive.tuple_order(high)
+            for (low, high), own in zip(blocks, partition, strict=True)
+            if own == part
+        )
         total += weight * (depth > 0)
         weighted += weight * depth
+    described = Blocks.build(*bounds, reads=asked, partition=partition)
     assert read_depth(described) == pytest.approx(weighted / total if total else 0)
 
 
-@given(
-    blocks=BLOCKS,
-    reads=st.lists(st.tuples(ENDS, ENDS), max_size=6),
-    columns=st.sampled_from([1, 2]),
-    data=st.data(),
-)
-def test_what_a_read_opens_and_wastes(blocks, reads, columns, data):
-    reads = [
-        read
-        for read in reads
-        if order_of_end(read[0], columns, False) <= order_of_end(read[1], columns, True)
-    ]
-    numbers = st.lists(st.integers(0, 9), min_size=len(blocks), max_size=len(blocks))
-    partition, sizes = data.draw(numbers.map(lambda given: [n % 3 for n in given])), data.draw(numbers)
-    costs = read_costs(
-        [[low[i] for low, _ in blocks] for i in (0, 1)],
-        [[high[i] for _, high in blocks] for i in (0, 1)],
-        sizes,
-        Reads(
-            [[low[i] for low, _ in reads] for i in range(columns)],
-            [[high[i] for _, high in reads] for i in range(columns)],
-        ),
-        partition,
-    )
+@given(tables())
+def test_what_a_read_opens_and_wastes(table):
+    blocks, partition, sizes, columns_bounds, reads, asked, columns = table
+    costs = read_costs(*columns_bounds, sizes, asked, partition)
     bounds = [(naive.tuple_order(low), naive.tuple_order(high)) for low, high in blocks]
-    for read, (lower, upper) in enumerate(reads):
+    for read, (lower, upper, _) in enumerate(reads):
         low, high = order_of_end(lower, columns, False), order_of_end(upper, columns, True)
         opened = [place for place, (first, last) in enumerate(bounds) if first <= high and last >= low]
         assert costs.opened[read] == len(opened)
@@ -125,32 +111,12 @@ def test_read_depth_is_among_the_metrics_if_reads_are_known():
     assert clustering_information(Blocks.build(*bounds, reads=reads)).read_depth == round(11 / 7, 4)
 
 
-@given(table=block_tables.TABLES, reads=block_tables.RANGES)
-def test_each_partition_has_the_ends_that_lie_among_its_blocks(table, reads):
-    described = (
-        block_tables.describe(table, reads=Reads(*map(list, zip(*reads, strict=True)))) if reads else None
-    )
-    total = weighted = 0
-    for lower, upper, weight in reads:
-        for end in {lower, upper} - {None}:
-            for partition in (0, 1):
-                depth = block_tables.depth_at(table, partition, end)
-                total += weight * (depth > 0)
-                weighted += weight * depth
-    if described is not None:
-        assert read_depth(described) == pytest.approx(weighted / total if total else 0)
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ([1, 2], [3, 9]),
         ([datetime.date(2026, 1, 1), datetime.date(2026, 2, 1)], [datetime.date(2026, 3, 1)] * 2),
         (pa.array(["a", "b"]), pa.array(["c", "d"])),
-        (
-            np.array(["2026-01-01", "2026-01-02"], "datetime64[us]"),
-            np.array(["2026-01-03"] * 2, "datetime64[us]"),
-        ),
+        (np.array([1, 2], "datetime64[us]"), np.array([3, 3], "datetime64[us]")),
     ],
 )
 def test_reads_have_the_types_of_bounds(first, second):
@@ -167,7 +133,6 @@ def test_reads_have_the_types_of_bounds(first, second):
         (Reads([[1], [2]], [[1], [3]]), "reads have 2 key columns, and the key has 1"),
         (Reads([[1], [2]], [3]), "lower has 2 key columns, upper has 1"),
         (Reads([1], [2], [-1]), "at least 0, and their sum finite"),
-        (Reads([1], [2], [float("nan")]), "at least 0, and their sum finite"),
         (Reads([1, 1], [2, 2], [1e308, 1e308]), "at least 0, and their sum finite"),
         (Reads([1], [2], [1, 2]), "weight must have 1 values, one for each read"),
         (Reads([1], [2], ["often"]), "weights of reads must be numbers"),
@@ -178,55 +143,40 @@ def test_reads_that_make_no_sense_are_refused(reads, message):
         Blocks.build([0], [10], reads=reads)
 
 
-def loads(count, per_load=8):
+def loads(count, reads=None, per_load=8):
     """Disjoint blocks of several loads that cover all keys, of which the first has been merged before."""
     lower = np.tile(np.arange(per_load) * 100.0, count) + np.repeat(np.arange(count), per_load)
-    level = np.repeat([5] + [0] * (count - 1), per_load)
-    return {
-        "lower": lower,
-        "upper": lower + 90,
-        "rows": np.full(len(lower), 100),
-        "level": level,
-        "run": np.repeat(np.arange(1, count + 1), per_load),
-    }
+    level, run = (np.repeat(each, per_load) for each in ([5] + [0] * (count - 1), np.arange(count) + 1))
+    return Blocks.build(lower, lower + 90, rows=[100] * len(lower), level=level, run=run, reads=reads)
 
 
 def test_only_keys_at_which_reads_end_are_merged():
-    policy = Policy(depth=2, block_rows=100)
-    assert len(np.concatenate([s.blocks for s in plan(Blocks.build(**loads(4)), policy).block_sets])) == 32
-    reads = Reads([310.0], [350.0], [1000])
-    blocks = Blocks.build(**loads(4), reads=reads)
-    (only,) = plan(blocks, policy).block_sets
-    assert (blocks.lower[only.blocks] <= blocks.upper[3]).all()
-    assert len(only.blocks) == 4
-    assert "read depth" in plan(blocks, policy).reason
+    def merged(blocks):
+        return sorted(itertools.chain(*planned_sets(blocks, depth=2, block_rows=100)))
+
+    assert merged(loads(4)) == list(range(32))
+    blocks = loads(4, Reads([310.0], [350.0], [1000]))
+    assert merged(blocks) == [3, 11, 19, 27]
+    assert "read depth" in plan(blocks, Policy(depth=2, block_rows=100)).reason
     # What is in the range between two ends is needed anyway.
-    around = Blocks.build(**loads(4), reads=Reads([10.0], [750.0], [1000]))
-    merged = np.concatenate([s.blocks for s in plan(around, policy).block_sets])
-    assert sorted(set(merged % 8)) == [0, 7]
+    around = loads(4, Reads([10.0], [750.0], [1000]))
+    assert merged(around) == [0, 7, 8, 15, 16, 23, 24, 31]
 
 
-def test_what_no_read_asks_for_does_not_overlap_without_bound():
+@pytest.mark.parametrize(("count", "is_planned"), [(5, False), (80, False), (81, True)])
+def test_what_no_read_asks_for_does_not_overlap_without_bound(count, is_planned):
     """The average depth may be twenty times the threshold."""
-    policy = Policy(depth=4, block_rows=100)
-
-    def is_planned(count, reads):
-        return bool(plan(Blocks.build(**loads(count), reads=reads), policy).block_sets)
-
-    beyond = Reads([9000.0], [9001.0])
-    assert is_planned(5, None)
-    assert not is_planned(5, beyond)
-    assert not is_planned(80, beyond)
-    assert is_planned(81, beyond)
+    assert planned_sets(loads(count), depth=4, block_rows=100)
+    beyond = loads(count, Reads([9000.0], [9001.0]))
+    assert bool(planned_sets(beyond, depth=4, block_rows=100)) == is_planned
 
 
 @given(st.lists(st.lists(st.sampled_from([0, 0, 1, 2, 500, 0.25]), max_size=40), max_size=6))
 def test_smoothing_keeps_the_total_of_each_partition_apart(partitions):
     units = np.array([len(counts) for counts in partitions], np.int64)
     together = smooth(np.array([c for counts in partitions for c in counts], np.float64), units)
-    for counts, rates in zip(
-        partitions, np.split(together, np.cumsum(units)[:-1]) if len(units) else [], strict=True
-    ):
+    parts = np.split(together, np.cumsum(units)[:-1]) if len(units) else []
+    for counts, rates in zip(partitions, parts, strict=True):
         assert (rates >= 0).all()
         assert rates.sum() == pytest.approx(sum(counts))
         np.testing.assert_array_equal(rates, smooth(np.array(counts, np.float64), np.array([len(counts)])))
@@ -240,7 +190,6 @@ def test_chance_is_evened_out_and_what_is_asked_for_is_not():
     months = np.zeros(4096)
     months[::512] = 60
     assert (smooth(months, np.array([4096])) == months).all()
-    hot = smooth(
-        random.poisson(np.where(np.arange(4096) // 410 == 4, 9, 1 / 9)).astype(float), np.array([4096])
-    )
+    rate = np.where(np.arange(4096) // 410 == 4, 9, 1 / 9)
+    hot = smooth(random.poisson(rate).astype(float), np.array([4096]))
     assert hot[1700:2000].mean() / hot[:1500].mean() > 40

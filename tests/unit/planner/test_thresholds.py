@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import BENCHMARKS
 
-from dbt_recluster.planner import (
-    Policy,
-    best_threshold,
-    costs_by_threshold,
-    plan,
-    relative_rewriting,
-)
+from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, plan, relative_rewriting
 from dbt_recluster.planner.policy import MOST, REWRITTEN, SCAN, THRESHOLDS
 
 BYTES = st.floats(1, 1e15)

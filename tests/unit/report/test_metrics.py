@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
@@ -47,34 +47,36 @@ def text(tmp_path: Path) -> str:
     return (tmp_path / "recluster.prom").read_text()
 
 
-def test_what_is_written(text: str) -> None:
-    """What is not known of a table is left out; the depth is the one that decides."""
+def samples(text: str) -> list[Any]:
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def test_what_is_known_of_a_table_is_written(text: str) -> None:
+    """The depth is the one that decides."""
     found = {
-        (
-            sample.name.removeprefix("dbt_recluster_table_"),
-            *(sample.labels[name] for name in sorted(sample.labels, reverse=True)),
-        ): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels, reverse=True))): sample.value
+        for sample in samples(text)
     }
-    assert found["depth", "lake.sales.events"] == 5.25
-    assert found["depth_threshold", "lake.sales.events"] == 4
-    assert found["verdict", "deep", "lake.sales.events"] == 1
-    assert found["verdict", "failing", "lake.sales.events"] == 0
-    assert found["verdict", "failing", ODD] == 1
-    assert found["loaded_bytes", "lake.sales.events", "7d"] == 70
-    assert found["rewritten_bytes", "lake.sales.events", "1d"] == 0
-    assert found["last_recluster_timestamp_seconds", "lake.sales.events"] == 1795168800
-    assert {name[0] for name in found if ODD in name} == {"verdict"}
+    for of, value in {
+        ("depth", "lake.sales.events"): 5.25,
+        ("depth_threshold", "lake.sales.events"): 4,
+        ("verdict", "deep", "lake.sales.events"): 1,
+        ("verdict", "failing", "lake.sales.events"): 0,
+        ("verdict", "failing", ODD): 1,
+        ("loaded_bytes", "lake.sales.events", "7d"): 70,
+        ("rewritten_bytes", "lake.sales.events", "1d"): 0,
+        ("last_recluster_timestamp_seconds", "lake.sales.events"): 1795168800,
+    }.items():
+        assert found[(f"dbt_recluster_table_{of[0]}", *of[1:])] == value, of
+    assert {name[0] for name in found if ODD in name} == {"dbt_recluster_table_verdict"}
 
 
 def test_promtool(text: str) -> None:
     """Names, units and help are as Prometheus wants them."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian's package prometheus)")
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
-    )
+    command = ["promtool", "check", "metrics"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
@@ -82,23 +84,10 @@ def test_the_dashboard_asks_for_what_is_written(text: str) -> None:
     """Each metric and label of its queries is in the file."""
     panels = json.loads((DOCS / "grafana-dashboard.json").read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
-    written = {
-        sample.name: set(sample.labels)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    written = {sample.name: set(sample.labels) for sample in samples(text)}
     for query in queries:
         names = re.findall(r"dbt_recluster_table_\w+", query)
         assert names
         for name in names:
             labels = re.findall(r"(\w+)=", query) + re.findall(r"by \((\w+)\)", query)
             assert set(labels) <= written[name], query
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing" / "recluster.prom", [1]):
-        with pytest.raises(OptionError, match="must be a file in a directory that exists"):
-            parse_metrics_file("metrics", path)
-    (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match="cannot be written"):
-        write_metrics(TABLES, tmp_path / "file" / "recluster.prom")

@@ -41,18 +41,7 @@ def test_points_ascend_and_split_a_value_only_if_it_must_be(counts: list[int], l
         assert all(point.share == 0 for point in points)
 
 
-def test_a_value_of_many_blocks() -> None:
-    counts = [50, 900, 50]
-    points = choose_split_points(np.array(counts), 10_000, 1000)
-    split = [point for point in points if point.share]
-    assert {point.value for point in split} == {1}
-    assert len(split) >= 9
-
-
-def test_nothing_to_split() -> None:
-    assert choose_split_points(np.array([], dtype=np.int64), 0, 10) == []
-    assert choose_split_points(np.array([5, 5]), 10, 10) == []
-
-
 def test_equal_blocks_rather_than_full_ones() -> None:
     assert sizes([1] * 21, choose_split_points(np.ones(21, dtype=np.int64), 21, 10)) == [7, 7, 7]
+    assert choose_split_points(np.array([5, 5]), 10, 10) == []
+    assert choose_split_points(np.array([], dtype=np.int64), 0, 10) == []
