@@ -200,7 +200,7 @@ def timed(spark: Any, kind: str, query: str) -> float:
 
 def opened(table: Any, kind: str, query: str) -> int:
     """Return how many blocks a query opens, by Iceberg's own planning of its scans."""
-    from dbt_recluster.iceberg.metadata.scan import file_paths
+    from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
     from dbt_recluster.iceberg.predicates import scan_predicates
 
     scans = scan_predicates(table.iceberg, of_table(kind, query))

@@ -141,7 +141,7 @@ class RemoteSession(ClusteringSession):
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
-        from dbt_recluster.iceberg.catalog_files import without_scheme
+        from dbt_recluster.iceberg.actions import without_scheme
 
         files, snapshot_id = self._metadata_log(relation)
         try:
@@ -237,7 +237,7 @@ class RemoteSession(ClusteringSession):
 
     def _check_log(self, name: str, table: IcebergTable) -> None:
         """Compare the metadata logs: another writer may have committed meanwhile, or a cache may be stale."""
-        from dbt_recluster.iceberg.catalog_files import without_scheme
+        from dbt_recluster.iceberg.actions import without_scheme
 
         table.refresh()
         ours = table.metadata_file

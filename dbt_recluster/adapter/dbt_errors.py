@@ -15,8 +15,7 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 
-from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.redaction import hide, redact, without_known_secrets
+from dbt_recluster.iceberg.session.redaction import hide, redact, short_message, without_known_secrets
 
 logger = AdapterLogger("Recluster")
 # Whether this process runs the macro of an operation, which may call other macros.

@@ -118,7 +118,7 @@ class Tables:
             self._check_neighbours(relation, directory)
             return
         place = f"{root.rstrip('/')}/{relation.identifier}" if root else self._location(relation)
-        from dbt_recluster.iceberg.catalog_files import without_scheme
+        from dbt_recluster.iceberg.actions import without_scheme
 
         if not _is_in(without_scheme(place), information):
             return

@@ -16,7 +16,7 @@ from dbt.adapters.base.column import Column
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query
+from dbt_recluster.iceberg.rewrite.key_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
 from dbt_recluster.iceberg.table_properties import (
     CARRIED_OVER,

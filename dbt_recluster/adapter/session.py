@@ -30,10 +30,9 @@ from pyspark.sql import SparkSession
 from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.locks import table_lock, written_tables
+from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG, refuse_spark_connect
-from dbt_recluster.iceberg.session.java_errors import readable_message
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
 from dbt_recluster.iceberg.session.local_spark import (
     iceberg_settings,
@@ -41,6 +40,7 @@ from dbt_recluster.iceberg.session.local_spark import (
     local_settings,
     log_options,
 )
+from dbt_recluster.iceberg.session.redaction import readable_message
 from dbt_recluster.iceberg.session.starter import is_running, outside_settings, session_of, start_spark
 from dbt_recluster.key.columns import sql_literal
 
@@ -247,8 +247,8 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.hadoop.hive.metastore.schema.verification": "false",
         # The metastore compares columns by position, so a dropped column looks like a change of types.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
-        # Derby has no lock tables. iceberg/locks.py serialises this process's commits, and the lock on the directory
-        # keeps other processes out.
+        # Derby has no lock tables. iceberg/catalog_tables.py serialises this process's commits, and the lock on the
+        # directory keeps other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 

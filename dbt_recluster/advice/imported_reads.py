@@ -19,13 +19,13 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, ReadRange, compact, faded
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.event_log_files import EventLogFiles, file_name
 from dbt_recluster.iceberg.predicates import (
     ColumnRanges,
     alternatives_of,
     both_alternatives,
     ranges_as_json,
 )
+from dbt_recluster.iceberg.session.jobs import EventLogFiles, file_name
 from dbt_recluster.key.types import ColumnType
 from dbt_recluster.names import name_parts
 

@@ -21,7 +21,7 @@ from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, Re
 from dbt_recluster.iceberg.commit import RoundCommit, RoundRecord
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
-from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger

@@ -23,7 +23,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArr
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
-from dbt_recluster.iceberg.rewrite.literals import printed
+from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key

@@ -25,7 +25,7 @@ import pyarrow as pa
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, decoded_text
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
-from dbt_recluster.iceberg.metadata.scan import scan_tasks
+from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys

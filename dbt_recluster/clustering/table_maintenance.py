@@ -13,11 +13,10 @@ from datetime import datetime, timedelta, timezone
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError
-from dbt_recluster.iceberg.actions import IcebergActions
-from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
+from dbt_recluster.iceberg.actions import CatalogFiles, IcebergActions, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.redaction import raise_as
 
 # Iceberg's default: a writer's files belong to no snapshot until it commits.
 _ORPHAN_AGE = timedelta(days=3)

@@ -17,16 +17,15 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
+from dbt_recluster.iceberg.catalog_tables import table_lock
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_counts
-from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
-from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance, short_message
+from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, verify_committed, verify_counts
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.jvm import java_items
-from dbt_recluster.iceberg.session.spark_module import SparkModule
+from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.sort_order import TableChange
 

@@ -16,11 +16,10 @@ from dbt_recluster.exceptions import (
     OptionError,
     UnsupportedTableError,
 )
-from dbt_recluster.iceberg.catalog_tables import load_table
-from dbt_recluster.iceberg.locks import canonical_name, table_lock
+from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
-from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
 from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
+from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.snapshots import (
     GREATEST_LONG,
     MAIN,

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
-from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.iceberg.session.java_errors import raise_as, short_message
+from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
-from dbt_recluster.iceberg.session.spark_module import SparkModule
+from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
 from dbt_recluster.key.types import ColumnType, Text, column_type

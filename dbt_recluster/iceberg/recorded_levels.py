@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
-from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_list
+from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, MAIN, branch_heads, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
 from dbt_recluster.iceberg.table_properties import LEVELS

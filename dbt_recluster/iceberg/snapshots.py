@@ -9,8 +9,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.session.java_functions import OBJECT, STRING, JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_items, jvm
+from dbt_recluster.iceberg.session.jvm import OBJECT, STRING, JavaFunctions, java_items, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

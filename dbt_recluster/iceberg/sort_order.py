@@ -23,7 +23,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.session.java_errors import raise_as
+from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg

@@ -27,10 +27,9 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
-from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
-from dbt_recluster.iceberg.session.redaction import redact, without_known_secrets
+from dbt_recluster.iceberg.session.redaction import redact, short_message, without_known_secrets
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest

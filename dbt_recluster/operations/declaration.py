@@ -19,7 +19,7 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, Recluste
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key

@@ -14,7 +14,7 @@ from merges import SMALL_ROW_GROUPS, merge_groups
 from tables import MERGE_METHODS, checksum, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.curve_sql import box_columns, place_query
+from dbt_recluster.iceberg.rewrite.key_sql import box_columns, place_query
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import SHARE, SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key

@@ -11,7 +11,7 @@ from tables import MERGE_METHODS, append, checksum, make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
-from dbt_recluster.iceberg.rewrite.keyed_rows import partition_salts
+from dbt_recluster.iceberg.rewrite.key_sql import partition_salts
 from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key

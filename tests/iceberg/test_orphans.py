@@ -33,7 +33,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.staging import StagedFiles
+from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
 from dbt_recluster.iceberg.rewrite.writing import TaskFiles
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.recluster_text import recluster_line

@@ -12,7 +12,7 @@ from tables import make_even_table, recluster_keeping_rows
 
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.predicates import MOST_RANGES, Ranges
-from dbt_recluster.iceberg.session.spark_module import SparkModule
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)

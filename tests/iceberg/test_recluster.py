@@ -28,7 +28,7 @@ from dbt_recluster.exceptions import (
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import (
     blocks_opened,

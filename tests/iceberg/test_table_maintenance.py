@@ -15,7 +15,7 @@ from tables import Meanwhile, append, checksum, local_path, make_table
 from dbt_recluster.clustering.table_maintenance import FilesRewritten, TableMaintenance
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import clustering_information, recluster, table_maintenance
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.rewrite.keyed_rows import key_columns
-from dbt_recluster.iceberg.rewrite.literals import keys_sql, printed
+from dbt_recluster.iceberg.rewrite.key_sql import key_columns, keys_sql, printed
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns

@@ -13,7 +13,7 @@ from dbt_command import Project
 from packaging.requirements import Requirement
 from programs import run
 
-from dbt_recluster.iceberg.session.spark_module import ICEBERG_RELEASES
+from dbt_recluster.iceberg.session.environment import ICEBERG_RELEASES
 
 try:
     import tomllib

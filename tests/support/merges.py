@@ -13,7 +13,7 @@ from tables import insert_extremes, merge_method
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.metadata.scan import scan_tasks
+from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dbt_recluster.iceberg.locks import table_lock, written_tables
+from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.iceberg.catalog_files import overlap
+from dbt_recluster.iceberg.actions import overlap
 from dbt_recluster.iceberg.metadata.block_metadata import _repeated, codes_of
 
 # Short ones, and those that differ only before the endings that are compared.

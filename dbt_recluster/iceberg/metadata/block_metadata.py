@@ -150,7 +150,7 @@ def _read(
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
     entries = read_entries(table, _COLUMNS, condition, snapshot_id, metrics)
     path = entries["data_file.file_path"]
-    spec_id, rows = _numbers(entries, "data_file.spec_id"), _numbers(entries, "data_file.record_count")
+    spec_id, rows = numbers(entries, "data_file.spec_id"), numbers(entries, "data_file.record_count")
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
     return BlockMetadata(
         snapshot_id=snapshot_id,
@@ -158,10 +158,10 @@ def _read(
         partition=_partition_codes(entries),
         spec_id=spec_id,
         rows=rows,
-        bytes=_numbers(entries, "data_file.file_size_in_bytes"),
-        added_by=_numbers(entries, "snapshot_id"),
-        sequence=_numbers(entries, "file_sequence_number"),
-        sort_order_id=_numbers(entries, "data_file.sort_order_id"),
+        bytes=numbers(entries, "data_file.file_size_in_bytes"),
+        added_by=numbers(entries, "snapshot_id"),
+        sequence=numbers(entries, "file_sequence_number"),
+        sort_order_id=numbers(entries, "data_file.sort_order_id"),
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
@@ -192,14 +192,14 @@ def key_bounds(
     lower, upper = metrics["lower_bound"], metrics["upper_bound"]
     is_swapped = pc.fill_null(pc.greater(lower, upper), False)
     lower, upper = pc.if_else(is_swapped, upper, lower), pc.if_else(is_swapped, lower, upper)
-    nulls = _numbers(metrics, "null_value_count", missing=-1)
+    nulls = numbers(metrics, "null_value_count", missing=-1)
     all_null = nulls == rows
     known = lower.is_valid().to_numpy(zero_copy_only=False)
     bounded = upper.is_valid().to_numpy(zero_copy_only=False)
     unbounded = ~bounded & ~all_null
 
     if value_type(lower.type).has_nan:
-        nans = _numbers(metrics, "nan_value_count", missing=-1)
+        nans = numbers(metrics, "nan_value_count", missing=-1)
         only_nans = (nans > 0) & (np.maximum(nulls, 0) + nans == rows)
         nan = pa.scalar(float("nan"), lower.type)
         lower = pc.if_else(pa.array(only_nans), nan, lower)
@@ -253,18 +253,18 @@ def _empty(key: ClusterKey) -> BlockMetadata:
     return BlockMetadata(None, paths, none, none, none, none, none, none, none, bounds, bounds, unbounded)
 
 
-def _numbers(entries: Mapping[str, pa.Array], name: str, missing: int = 0) -> IntArray:
+def numbers(entries: Mapping[str, pa.Array] | pa.Table, name: str, missing: int = 0) -> IntArray:
     """Return numbers, or ``missing`` for null: int64 (n,)."""
     return np.asarray(pc.fill_null(entries[name], missing), dtype=np.int64)
 
 
 def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
     """Number the partitions of entries, those of each spec by itself: int64 (n,)."""
-    codes = _numbers(entries, "data_file.spec_id")
+    codes = numbers(entries, "data_file.spec_id")
     for name, values in entries.items():
         if name.startswith("data_file.partition."):
-            numbers = codes_of(values)
-            codes = codes_of(pa.array(codes * (numbers.max(initial=0) + 1) + numbers))
+            own = codes_of(values)
+            codes = codes_of(pa.array(codes * (own.max(initial=0) + 1) + own))
     return codes
 
 

@@ -14,8 +14,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
-from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, STRUCT, JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import (
+    CONTENT_FILE,
+    STRING,
+    STRUCT,
+    JavaFunctions,
+    java_items,
+    java_list,
+    jvm,
+)
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

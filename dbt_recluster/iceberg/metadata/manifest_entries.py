@@ -1,4 +1,4 @@
-"""The entries of a table's manifests, read by the driver from Iceberg's metadata table.
+"""The entries of a table's manifests, and Iceberg's scan tasks of its files, read by the driver.
 
 A query of the same table by Spark takes half a second more for few entries, and as long for a million.
 """
@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,9 +18,18 @@ from pyarrow import csv
 
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
-from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import FIELDS, STRUCT, JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import (
+    CONTENT_FILE,
+    FIELDS,
+    OBJECT,
+    STRING,
+    STRUCT,
+    JavaFunctions,
+    java_items,
+    java_list,
+    jvm,
+)
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.types import iceberg_type
 
 # The maps of a column's metrics.
@@ -228,3 +238,93 @@ def _values(column: pa.Array, kind: str) -> pa.Array:
     if known.has_nan:  # Python reads NaN and Infinity unquoted
         text = text.replace('"', "")
     return known.from_json(json.loads(f"[{text}]"))
+
+
+@dataclass(frozen=True)
+class ColumnCounts:
+    """The recorded counts of values, NULLs included, and of NULLs in a file's columns, by field id."""
+
+    values: dict[int, int]
+    nulls: dict[int, int]
+
+
+def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
+    """Return the paths of the data files that a filtered scan of a snapshot opens."""
+    functions = JavaFunctions(table.spark)
+    scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
+    with closing(scan.planFiles()) as tasks:
+        location = functions.function(functions.location_of_task())
+        return functions.strings(table.iceberg.io.CloseableIterable.transform(tasks, location))
+
+
+def scan_tasks(
+    table: IcebergTable, snapshot_id: int, paths: Sequence[str], bounds_of: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the Java scan tasks of the files that are live in a snapshot, by path, with the bounds of some columns."""
+    scan = _scan(table, snapshot_id)
+    if bounds_of:
+        # The scan has the schema of the snapshot.
+        ids, schema = table.field_ids, scan.schema()
+        names = [schema.findColumnName(ids[column]) for column in bounds_of]
+        scan = scan.includeColumnStats([name for name in names if name is not None])
+    with closing(scan.planFiles()) as tasks:
+        selected = java_items(java_list(table.spark, _at(table, tasks, paths)))
+    return {str(task.file().location()): task for task in selected}
+
+
+def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
+    """Return the files that are no longer live in a snapshot, None if the table is empty, or have other delete files.
+
+    ``tasks`` are the scan tasks by path when they were planned.
+    """
+    now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
+    return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
+
+
+def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, ColumnCounts]:
+    """Return the recorded column counts of files, by path.
+
+    Scan tasks have none, since with the metrics of every column they would be too large for executors.
+    """
+    functions, iterables = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
+    with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
+        file = functions.function(functions.file_of_task())
+        return _counts(table, iterables.transform(_at(table, tasks, paths), file))
+
+
+def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
+    """Return the column counts of Java data files that are not committed yet, by path."""
+    return _counts(table, table.iceberg.io.CloseableIterable.of(java_list(table.spark, files)))
+
+
+def _scan(table: IcebergTable, snapshot_id: int) -> Any:
+    return table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
+
+
+def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
+    """Return the Java scan tasks of the files at ``paths``."""
+    functions = JavaFunctions(table.spark)
+    wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
+    contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
+    is_at = functions.then(functions.location_of_task(), functions.as_type(contains, "boolean", STRING))
+    return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
+
+
+def _deletes(task: Any) -> set[tuple[str, Any]]:
+    # Deletion vectors of several files share one file, at different offsets.
+    return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}
+
+
+def _counts(table: IcebergTable, files: Any) -> dict[str, ColumnCounts]:
+    """Return the column counts of a Java iterable of data files, by path."""
+    functions = JavaFunctions(table.spark)
+    getters = [("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map")]
+    text = functions.function(functions.fields(CONTENT_FILE, getters))
+    records = functions.records(table.iceberg.io.CloseableIterable.transform(files, text))
+    return {path: ColumnCounts(_numbers(values), _numbers(nulls)) for path, values, nulls in records}
+
+
+def _numbers(text: str) -> dict[int, int]:
+    """Parse the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
+    pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
+    return {int(key): int(value) for key, value in pairs}

@@ -1,16 +1,38 @@
-"""File groups: the files of a block set, the Spark partitions that read them, and the files that replace them."""
+"""File groups: the files of a block set, a DataFrame of given files, and the files that replace them.
+
+Iceberg packs the tasks of a staged set into Spark partitions by weight, while a write has to know which partition reads
+which files. So every scan partition is given the weight that fills one Spark partition, and the packing looks at one
+partition at a time.
+
+Each piece that a file can be split into weighs one opened file, and pieces in the same partition are joined again. So
+the split offsets of a copied data file set its weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
+from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
+from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _FILES_PER_PARTITION = 64
+# Larger than any file, so tasks are packed by their pieces only.
+_OPEN_WEIGHT = 1 << 40
+# Most pieces that Iceberg has to pack: partitions times files of the largest partition.
+MAX_PIECES = 2_000_000
+# Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
+REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +73,6 @@ class FileGroup:
     def bytes(self) -> int:
         """Bytes to read."""
         return sum(file.bytes for file in self.files)
-
-    @property
-    def has_deletes(self) -> bool:
-        """Whether any delete file applies."""
-        return any(file.deletes for file in self.files)
 
     @cached_property
     def partition(self) -> Any:
@@ -122,12 +139,136 @@ def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanP
     limit = sum(group.bytes for group in groups) // (4 * parallelism)
     partitions: list[ScanPartition] = []
     for number, group in enumerate(groups):
-        files: list[BlockFile] = []
+        packed: list[list[BlockFile]] = [[]]
         for file in group.files:
-            full = sum(packed.bytes for packed in files) + file.bytes > limit
-            if files and (full or len(files) == _FILES_PER_PARTITION):
-                partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
-                files = []
-            files.append(file)
-        partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
+            full = sum(other.bytes for other in packed[-1]) + file.bytes > limit
+            if packed[-1] and (full or len(packed[-1]) == _FILES_PER_PARTITION):
+                packed.append([])
+            packed[-1].append(file)
+        partitions += [ScanPartition(tuple(files), group.spec_id, group=number) for files in packed]
     return partitions
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """Staged files."""
+
+    set_id: str  # of the rewrite
+    frame: DataFrame  # of which Spark partition i reads scan partition i
+    schema: Any  # of the rows, in Java
+
+    def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
+        """Write rows without a snapshot; ``table`` may have uncommitted changes.
+
+        Return the new Java data files, in the order of the partitions that wrote them. If the columns changed between
+        the plan and the read, that is a ConcurrentChangeError.
+        """
+        # Spark matches columns by name. After two columns swap names, each would get the values of the other.
+        if not self.schema.asStruct().equals(table.java.schema().asStruct()):
+            raise ConcurrentChangeError(f"The columns of {table.name} changed before its blocks were read.")
+        with cached_table(table.spark, self.set_id, table.java):
+            writer = rows.write.format("iceberg").option(REWRITE_OPTION, self.set_id)
+            writer.options(**options).mode("append").save(self.set_id)
+        coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+        if not coordinator.fetchSetIds(table.java).contains(self.set_id):
+            return []
+        return java_items(coordinator.fetchNewFiles(table.java, self.set_id))
+
+
+@contextmanager
+def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator[StagedFiles]:
+    """Stage files for reading; remove them from Iceberg's caches afterwards."""
+    set_id = str(uuid.uuid4())
+    read_id = f"{set_id}-read"
+    manager = table.iceberg.spark.ScanTaskSetManager.get()
+    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    tasks, weight = _weighted_tasks(table, partitions)
+    packing = {
+        "split-size": str(weight * _OPEN_WEIGHT),
+        "file-open-cost": str(_OPEN_WEIGHT),
+        "lookback": "1",
+    }
+    manager.stageTasks(table.java, read_id, tasks)
+    try:
+        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as (frame, schema):
+            yield StagedFiles(set_id, frame, schema)
+    finally:
+        manager.removeTasks(table.java, read_id)
+        coordinator.clearRewrite(table.java, set_id)
+
+
+def _weighted_tasks(table: IcebergTable, partitions: Sequence[ScanPartition]) -> tuple[Any, int]:
+    """Return the tasks of all partitions in one Java list, and the weight of a partition in opened files."""
+    weight = max(map(_weight, partitions))
+    factory = _TaskFactory(table, weight)
+    tasks = java_list(table.spark, (task for partition in partitions for task in factory.tasks(partition)))
+    # The function that the scan itself will call.
+    packed = table.iceberg.util.TableScanUtil.planTaskGroups(tasks, weight * _OPEN_WEIGHT, 1, _OPEN_WEIGHT)
+    if packed.size() != len(partitions):
+        raise ReclusterError(
+            f"Iceberg packed {len(partitions)} groups of files of {table.name} into {packed.size()} partitions. "
+            "Nothing was written. This version of Iceberg packs differently; please report it."
+        )
+    return tasks, weight
+
+
+def _weight(partition: ScanPartition) -> int:
+    return sum(1 + file.deletes for file in partition.files)
+
+
+class _TaskFactory:
+    """Makes scan tasks of a given total weight for each partition."""
+
+    def __init__(self, table: IcebergTable, weight: int) -> None:
+        self._iceberg = iceberg = table.iceberg
+        self._weight = weight
+        self._schema = table.schema_json
+        longs = jvm(table.spark).java.util.stream.LongStream.range(0, weight).toArray()
+        self._offsets = iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
+        self._spec = cache(table.java.specs().get)
+        self._spec_json = cache(lambda spec_id: iceberg.PartitionSpecParser.toJson(self._spec(spec_id)))
+        self._file = cache(self._file_of_pieces)
+        expressions = iceberg.expressions
+        self._all = expressions.Expressions.alwaysTrue()
+        self._nothing = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
+        self._no_deletes = java_array(table.spark, iceberg.DeleteFile, [])
+        self._deletes = cache(
+            lambda file: java_array(table.spark, iceberg.DeleteFile, java_items(file.task.deletes()))
+        )
+
+    def tasks(self, partition: ScanPartition) -> list[Any]:
+        """Return the tasks of a partition."""
+        wanted = self._all if partition.filter is None else partition.filter
+        spec = self._spec(partition.spec_id)
+        residuals = self._iceberg.expressions.ResidualEvaluator.of(spec, wanted, True)
+        missing, tasks = self._weight - _weight(partition), []
+        for file in partition.files:
+            # With delete files, each piece weighs more than 1.
+            more = min(missing, file.bytes - 1) if not file.deletes else 0
+            deletes = self._deletes(file) if file.deletes else self._no_deletes
+            tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, residuals))
+            missing -= more
+        while missing:  # the rest of the weight: tasks that open a file and read nothing
+            file = partition.files[0]
+            pieces = min(missing, file.bytes)
+            tasks.append(self._task(file, partition.spec_id, pieces, self._no_deletes, self._nothing))
+            missing -= pieces
+        return tasks
+
+    def _task(self, file: BlockFile, spec_id: int, pieces: int, deletes: Any, residuals: Any) -> Any:
+        copy = self._file(file, spec_id, pieces)
+        return self._iceberg.BaseFileScanTask(
+            copy, deletes, self._schema, self._spec_json(spec_id), residuals
+        )
+
+    def _file_of_pieces(self, file: BlockFile, spec_id: int, pieces: int) -> Any:
+        """Return the data file, or a copy of it that can be split into ``pieces``."""
+        original = file.task.file()
+        if pieces == file.row_groups:
+            return original
+        builder = self._iceberg.DataFiles.builder(self._spec(spec_id)).copy(original)
+        copy = builder.withSplitOffsets(self._offsets.subList(0, pieces)).build()
+        # The builder drops them, and rows of v3 tables inherit theirs from the file.
+        copy.setDataSequenceNumber(original.dataSequenceNumber())
+        copy.setFileSequenceNumber(original.fileSequenceNumber())
+        return copy

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
-from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
-from dbt_recluster.iceberg.rewrite.staging import staged
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of, numbers
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions, staged
+from dbt_recluster.iceberg.rewrite.key_sql import BlockStart, key_columns
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
@@ -93,11 +92,11 @@ def take_samples(
         names.insert(len(key.leading), _PLACE)
     rows = _sorted_rows(rows, [_GROUP, *names])
     is_new = _is_new_value(rows, [_GROUP, *names])
-    is_sorted = _are_sorted(_numbers(rows, "place"), np.cumsum(is_new), partitions)
+    is_sorted = _are_sorted(numbers(rows, "place"), np.cumsum(is_new), partitions)
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
     ranked = None if curve is None or key.leading else Points.of(curve, curve_values(keys, key), counts)
-    values, group_number = [keys[name].combine_chunks() for name in names], _numbers(keys, _GROUP)
+    values, group_number = [keys[name].combine_chunks() for name in names], numbers(keys, _GROUP)
     samples = []
     for number, group in enumerate(groups):
         start, stop = map(int, np.searchsorted(group_number, [number, number + 1]))
@@ -165,7 +164,7 @@ def _read(
             frame = frame.select(F.monotonically_increasing_id().alias("place"), *named)
         frame = frame.where(f"{row} % {stride} = (({row} div {stride}) * {_SCATTER}L) % {stride}")
         rows = collect_arrow(frame)
-        rows = rows.append_column(_GROUP, pa.array(group_of[_numbers(rows, "place") >> _ROW_BITS]))
+        rows = rows.append_column(_GROUP, pa.array(group_of[numbers(rows, "place") >> _ROW_BITS]))
         if not texts:
             return rows, partitions, True
         metrics = frame._jdf.queryExecution().observedMetrics()
@@ -229,10 +228,6 @@ def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartiti
     falls = (np.diff(key[order]) < 0) & (np.diff(partition) == 0)
     count = np.bincount(partition[1:][falls], minlength=len(partitions))
     return [bool(count[number] < len(read.files)) for number, read in enumerate(partitions)]
-
-
-def _numbers(rows: pa.Table, name: str) -> IntArray:
-    return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The Spark jobs of a thread: their names in Spark's UI, cancellation, interruption, and the progress of a merge.
+"""The Spark jobs of a thread: names in Spark's UI, cancellation, interruption, and a merge's progress; and event logs.
 
 dbt gives one job group to all jobs of a connection, so the jobs of one write have their own tag.
 
@@ -9,20 +9,28 @@ lose the connection.
 from __future__ import annotations
 
 import contextvars
+import logging
 import signal
+import tempfile
 import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from itertools import accumulate
+from datetime import datetime
+from itertools import accumulate, groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.session.jvm import is_stopped
+from dbt_recluster.exceptions import EventLogError, Interrupted
+from dbt_recluster.iceberg.session.jvm import is_stopped, java_array, jvm
+from dbt_recluster.iceberg.session.redaction import raise_as
+from dbt_recluster.text import span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 # Callback for the merged share of a round's bytes, 0 to 1, and the number of its merged block sets.
 MergeProgress = Callable[[float, int], None]
@@ -250,10 +258,73 @@ def _stages_done(spark: SparkSession, tag: str) -> float:
 
 def _numbers(positions: Sequence[int]) -> str:
     """Write positions as ranges of numbers from 1: ``1 to 3, 5``."""
-    spans: list[list[int]] = []
-    for number in sorted(position + 1 for position in positions):
-        if spans and spans[-1][1] + 1 == number:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+    runs = groupby(enumerate(sorted(positions)), lambda item: item[1] - item[0])
+    spans = ([str(position + 1) for _, position in run] for _, run in runs)
+    return ", ".join(span(numbers[0], numbers[-1]) for numbers in spans)
+
+
+class EventLogFiles:
+    """The event logs of a directory, or one log; an EventLogError if there is none.
+
+    The session's JVM opens them: on any file system, compressed or rolled over.
+    """
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        self._spark = spark
+        self.count = 0  # logs read so far
+        self.faults: list[str] = []  # a line for each log, or part of one, that could not be read completely
+        self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
+        with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
+            path = jvm(spark).org.apache.hadoop.fs.Path(directory)
+            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+            self._entries = list(self._files.listStatus(path))
+
+    def paths(self, since: datetime) -> Iterator[Any]:
+        """Yield the Java paths of the files that may hold queries since a time."""
+        for entry in self._entries:
+            try:
+                yield from self._parts(entry, since)
+            except Exception:  # a directory that is not a log, or without permission
+                logger.debug("%s could not be read", entry.getPath(), exc_info=True)
+                self.faults.append(f"{file_name(entry.getPath())}: could not be read")
+
+    def _parts(self, entry: Any, since: datetime) -> list[Any]:
+        reader = self._reader.apply(self._files, entry)
+        if reader.isEmpty():
+            return []
+        parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
+        self.count += 1
+        # HDFS updates a file's modification time only when the file is closed.
+        return [
+            part.getPath()
+            for part in map(parts.apply, range(parts.size()))
+            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
+        ]
+
+    def chunks(self, path: Any) -> Iterator[bytes]:
+        """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""
+        java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
+        no_options = java_array(self._spark, java.nio.file.CopyOption, [])
+        with tempfile.TemporaryDirectory() as directory:
+            chunk = Path(directory) / "chunk"
+            stream: Any = None
+            try:
+                stream = self._reader.openEventLog(path, self._files)
+                while not chunk.exists() or chunk.stat().st_size:
+                    chunk.unlink(missing_ok=True)
+                    part = guava.io.ByteStreams.limit(stream, 4 * 2**20)
+                    java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
+                    yield chunk.read_bytes()
+            except Exception:
+                logger.debug("%s could not be read to its end", path, exc_info=True)
+                self.faults.append(f"{file_name(path)}: could not be read to its end")
+                if chunk.exists():
+                    yield chunk.read_bytes()
+            finally:
+                with suppress(Exception):
+                    stream.close()
+
+
+def file_name(path: Any) -> str:
+    """Return the last part of a Java path."""
+    return str(path.getName())

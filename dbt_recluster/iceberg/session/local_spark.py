@@ -14,8 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, RUNTIME, wrong_runtime
-from dbt_recluster.iceberg.session.spark_module import ICEBERG_RELEASES
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, ICEBERG_RELEASES, RUNTIME, wrong_runtime
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 # Of the jar in snowpark-connect-deps-iceberg 1.0.2, as a test checks.

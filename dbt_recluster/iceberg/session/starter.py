@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
-from dbt_recluster.iceberg.session.java_errors import raise_as
 from dbt_recluster.iceberg.session.jvm import activate, is_stopped
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
@@ -29,7 +28,7 @@ from dbt_recluster.iceberg.session.local_spark import (
     java_version,
     spark_home,
 )
-from dbt_recluster.iceberg.session.redaction import hide, java_pattern, secrets_in
+from dbt_recluster.iceberg.session.redaction import hide, java_pattern, raise_as, secrets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,400 @@
+"""Keys and the rows of a merge as Spark SQL: no UDF, no Python worker.
+
+By ranges, each Spark partition has read the files of one block and keeps its rows. Otherwise a shuffle sends each row
+to its block. The cuts are known by then, so Spark need not sample all rows for them.
+
+A row's place on a curve: a binary search among literal boundaries finds each rank, and look-ups in a table of the
+curve's states make a place of the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to
+earlier ones: Spark compiles such small steps, while a tree of comparisons is too large a method for Java to compile.
+Boundaries are values of the column from which its transform reaches them, so a place needs neither Iceberg's functions
+nor the session's time zone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+from itertools import accumulate, compress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField
+from dbt_recluster.key.columns import quote, quote_path
+from dbt_recluster.key.curve import Curve, curve_states
+from dbt_recluster.key.transforms import Transform, Truncate
+from dbt_recluster.key.types import Time, column_type, value_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+KeyValue = Sequence[pa.Scalar]
+
+# A catalog of Iceberg's functions alone; the session catalog may not have them.
+_FUNCTIONS = "recluster_iceberg_functions"
+_LATERAL_ALIASES = "spark.sql.lateralColumnAlias.enableImplicitResolution"
+# Threads of dbt share a session.
+_setting = threading.Lock()
+_ROW_MASK = (1 << 30) - 1  # the product with the next constant fits into a long
+_WORD_MASK = (1 << 32) - 1
+_GOLDEN = 0x9E3779B1
+
+
+def exact_literal(value: pa.Scalar, spark_type: str) -> str:
+    """Return a value as SQL, independent of quoting rules, time zones and rounding."""
+    return (
+        value_type(value.type).literal(value, spark_type) if value.is_valid else f"cast(null as {spark_type})"
+    )
+
+
+def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
+    """Return values of one type as Spark prints them, in UTC; binary as hex. Times may be microseconds since 1970."""
+    if not values:
+        return []
+    kind = column_type(spark_type)
+    if isinstance(kind, Time):
+        values = [value.cast(kind.whole).cast(kind.arrow) for value in values]
+    show = "lower(hex(value))" if spark_type == "binary" else "cast(value as string)"
+    array = keys_sql([[value] for value in values], [spark_type])
+    row = spark.sql(f"select transform({array}, value -> coalesce({show}, 'NULL'))").first()
+    return [str(text) for text in row[0]] if row is not None else []
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """Return a row's key as one SQL value; Spark compares structs like tuples, NULL first."""
+    if len(names) == 1:
+        return names[0]
+    fields = (f"'k{place}', {name}" for place, name in enumerate(names))
+    return f"named_struct({', '.join(fields)})"
+
+
+def keys_sql(keys: Sequence[KeyValue], types: Sequence[str]) -> str:
+    """Return the first ``len(types)`` columns of keys as a constant array of values like :func:`key_sql`."""
+    items = (key_sql([*map(exact_literal, key, types)]) for key in keys)
+    return f"array({', '.join(items)})"
+
+
+def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
+    """Return the least values of a column at which a key item reaches boundaries, within the range of its type.
+
+    Boundaries are values of the item, as in ``BlockMetadata``; those of another type are a ValueError. The values are
+    one for each: dates as days since 1970, times as microseconds.
+    """
+    kind, transform = column_type(spark_type), field.transform
+    width = transform.width if isinstance(transform, Truncate) else 1
+    try:
+        return kind.starts(boundaries, partial(transform.start, of_date=kind.in_days), width)
+    except ValueError:
+        raise ValueError(
+            f"{field} is {spark_type}, which boundaries of type {boundaries.type} do not cut"
+        ) from None
+
+
+def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
+    """Return columns as SQL, of which the last is ``box``, int: the number of a row's box among those of all trees.
+
+    ``tree`` is SQL of the number of each row's tree. ``ranks`` are the columns of each rank, and then of each row's
+    share (see `box_tree.SHARE`). No column begins with the name ``box``.
+    """
+    nodes, boxes, root, columns, cuts, below, above = 0, 0, [], [], [], [], []
+    for each in trees:
+        child = np.where(each.child < 0, each.child - boxes, each.child + nodes)
+        root.append(each.root - boxes if each.root < 0 else each.root + nodes)
+        columns += np.where(each.column == SHARE, len(ranks) - 1, each.column).tolist()
+        cuts += each.cut.tolist()
+        below += child[:, 0].tolist()
+        above += child[:, 1].tolist()
+        nodes, boxes = nodes + len(each.cut), boxes + len(each)
+    arrays = {"columns": columns, "cuts": cuts, "below": below, "above": above}
+    # An empty text would be an array of one NULL.
+    steps = [f"{_constants(values or [0], 'int')} as {box}_{name}" for name, values in arrays.items()]
+    steps.append(f"get({_constants(root, 'int')}, {tree}) as {box}_0")
+    height = max(each.height for each in trees)
+    for step in range(height):
+        node = f"{box}_{step}"
+        is_above = f"get(array({', '.join(ranks)}), get({box}_columns, {node})) >= get({box}_cuts, {node})"
+        following = f"if({is_above}, get({box}_above, {node}), get({box}_below, {node}))"
+        steps.append(f"if({node} < 0, {node}, {following}) as {box}_{step + 1}")
+    return [*steps, f"-1 - {box}_{height} as {box}"]
+
+
+def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
+    """Return ``query`` with the columns of :func:`place_columns`, and ``place``_of_load, of `Curve.index_of_load`.
+
+    Do not filter its rows: Spark would move a condition on a place below the steps, and copy each into the next twice.
+    """
+    columns = place_columns(curve, key, types, place)
+    ascending = compress(zip(key.on_curve, curve.boundaries, strict=True), curve.ascending)
+    is_new = " or ".join(_beyond(field, types[field.column], ends) for field, ends in ascending) or "false"
+    following = 1 << (curve.bits * len(key.on_curve))
+    columns.append(f"if({is_new}, {place} + {following}, {place}) as {place}_of_load")
+    return f"select *, {', '.join(columns)} from (\n{query}\n)"
+
+
+def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> list[str]:
+    """Return columns as SQL, of which the last is ``place``: the place of each row on the curve of a key, bigint.
+
+    ``types`` are Spark's of the columns on the curve, by their names in the key. No column begins with the name
+    ``place``. Boundaries of another type than their column are a ValueError.
+    """
+    fields = key.on_curve
+    searched = [
+        _searched(field, types[field.column], boundaries)
+        for field, boundaries in zip(fields, curve.boundaries, strict=True)
+    ]
+    curve_of = curve_states(len(fields))
+    # By a state, followed by the part of the cell: the next state, followed by when the part is visited.
+    entries = ((curve_of.following << len(fields)) | curve_of.place).ravel()
+    arrays = [f"{place}_boundaries_{position}" for position in range(len(fields))]
+    columns = [f"{array} as {name}" for name, (_, array) in zip(arrays, searched, strict=True)]
+    columns.append(f"{_constants(entries, 'int')} as {place}_states")
+    ranks = ["0"] * len(fields)
+    for bit in reversed(range(curve.bits)):
+        for position, (value, _) in enumerate(searched):
+            rank, name = ranks[position], f"{place}_rank_{position}_{bit}"
+            reached = f"{value} >= get({arrays[position]}, {rank} + {(1 << bit) - 1})"
+            # A comparison with NULL is NULL, which counts as false.
+            columns.append(f"if({reached}, {rank} + {1 << bit}, {rank}) as {name}")
+            ranks[position] = name
+    return [*columns, f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]
+
+
+def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:
+    """Return SQL of the values of a column on a curve, NULL for NULL, and of the array that they are searched in."""
+    kind, starts = column_type(spark_type), column_starts(field, spark_type, boundaries)
+    value, compared = kind.compared
+    if kind.has_own_literals:
+        array = keys_sql([[start] for start in starts.cast(kind.arrow)], [compared or spark_type])
+    else:
+        array = _constants(starts.to_pylist(), compared or spark_type)
+    return value.format(quote_path(field.column)), array
+
+
+def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
+    """Return SQL of whether a value is above the last boundary; a comparison with NULL is NULL."""
+    following = field.transform.next(boundaries[-1])
+    ends, reaches = boundaries[-1:], ">"
+    if following is not None:
+        ends, reaches = pa.array([following.as_py()], following.type), ">="
+        start = field.transform.start(following, of_date=column_type(spark_type).in_days)
+        if column_starts(field, spark_type, ends)[0].as_py() != start:
+            return "false"  # the type has no such value
+    value, array = _searched(field, spark_type, ends)
+    return f"{value} {reaches} get({array}, 0)"
+
+
+def _constants(values: Iterable[Any], spark_type: str) -> str:
+    """Return an array as SQL. Spark reads a text of many values much faster than as many literals."""
+    texts = (f"{value:f}" if isinstance(value, Decimal) else str(value) for value in values)
+    return f"cast(split('{','.join(texts)}', ',') as array<{spark_type}>)"
+
+
+def _place(ranks: Sequence[str], table: str, bits: int) -> str:
+    """Return the place of ranks, given the name of a table of states."""
+    width, entry, terms = len(ranks), "", []
+    for level in reversed(range(bits)):
+        part = " + ".join(
+            f"shiftleft(shiftright({rank}, {level}) & 1, {position})" for position, rank in enumerate(ranks)
+        )
+        # The state is entered again with the bits of the place cleared. Spark computes what repeats itself once.
+        entry = f"get({table}, {f'({entry} & {-1 << width}) + ' if entry else ''}{part})"
+        place = f"cast({entry} & {(1 << width) - 1} as bigint)"
+        terms.append(f"shiftleft({place}, {level * width})")
+    return " + ".join(terms)
+
+
+@dataclass(frozen=True)
+class BlockStart:
+    """The key where a block begins, except the first, and the share of its rows that belongs to earlier blocks."""
+
+    key: KeyValue
+    share: float = 0.0
+
+
+# How a file group is cut into blocks: all starts in ascending order, or along a curve the boxes.
+Cuts = Sequence[BlockStart] | BoxTree
+
+
+def count_blocks(cuts: Cuts) -> int:
+    """Return the number of blocks; some may turn out to have no row."""
+    return len(cuts) if isinstance(cuts, BoxTree) else len(cuts) + 1
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows and their cluster key."""
+
+    frame: DataFrame  # the table's columns and ours
+    # In SQL, the columns to sort by: each key item, and the place on a curve before the items of the curve. Plain
+    # columns are not copied.
+    names: tuple[str, ...]
+    columns: tuple[str, ...]  # the table's, quoted
+    prefix: str  # of our columns; no column of the table has it
+
+    @classmethod
+    def of(cls, frame: DataFrame, key: ClusterKey, curve: Curve | None) -> KeyedRows:
+        """Add a column for each transformed key item and for the place on the curve."""
+        columns, prefix, names = frame.columns, "__recluster", []
+        while any(column.lower().startswith(prefix) for column in columns):
+            prefix += "_"
+        with key_columns(frame.sparkSession, key) as values:
+            for position, (field, value) in enumerate(zip(key.fields, values, strict=True)):
+                if field.transform == Transform():
+                    names.append(quote_path(field.column))
+                else:
+                    names.append(f"{prefix}_key_{position}")
+                    frame = frame.withColumn(names[-1], value)
+        if curve is not None:
+            names.insert(len(key.leading), f"{prefix}_place")
+            on_curve = [field.column for field in key.on_curve]
+            types = dict(zip(on_curve, _types(frame, map(quote_path, on_curve)), strict=True))
+            frame = _with_steps(frame, place_columns(curve, key, types, f"{prefix}_place"))
+        return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
+
+    def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
+        """Add the number of each row's new block, counted through the blocks of all groups.
+
+        The rows of Spark partition i are of the group with ``cuts[group_of[i]]``.
+        """
+        group = f"{self.prefix}_group"
+        rows = self._with(f"get({_constants(group_of, 'int')}, spark_partition_id()) as {group}")
+        trees = [tree for tree in cuts if isinstance(tree, BoxTree)]
+        if not trees:
+            return rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group)
+        ranks = [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])]
+        if any((tree.column == SHARE).any() for tree in trees):
+            rows = rows._with_share()
+            ranks.append(rows.names[-1])
+        return rows._with(*box_columns(trees, group, ranks, self.block))
+
+    @property
+    def block(self) -> str:
+        """The column that :meth:`with_blocks` adds."""
+        return f"{self.prefix}_block"
+
+    def read_by(self, blocks: Sequence[int]) -> KeyedRows:
+        """Keep the rows of block ``blocks[i]`` in Spark partition i."""
+        # Spark moves no filter below a nondeterministic column. Below the steps of a search, it would inline each step
+        # into the next up to four times: 4**height expressions.
+        own = f"{self.prefix}_own"
+        rows = self._with(f"get({_constants(blocks, 'int')}, spark_partition_id()) as {own}")
+        return replace(self, frame=rows.frame.where(f"{self.block} = {own}"))
+
+    def shuffled(self, blocks: int) -> KeyedRows:
+        """Make each of ``blocks`` blocks a Spark partition."""
+        salt = f"{self.prefix}_salt"
+        rows = self._with(f"get({_constants(partition_salts(blocks), 'int')}, {self.block}) as {salt}")
+        return replace(rows, frame=rows.frame.repartition(blocks, salt))
+
+    def to_write(self) -> DataFrame:
+        """Return the rows sorted within each partition, with the table's columns only."""
+        from pyspark.sql import functions as F
+
+        return self.frame.sortWithinPartitions(*map(F.expr, self.names)).selectExpr(*self.columns)
+
+    def _by_starts(self, starts: Sequence[Sequence[BlockStart]], group: str) -> KeyedRows:
+        """Find each row's block by a binary search for the last start that is not above its key."""
+        cuts = [start for of_group in starts for start in of_group]
+        rows, values = self, [cut.key for cut in cuts]
+        if any(cut.share for cut in cuts):
+            rows = self._with_share()
+            values = [[*cut.key, pa.scalar(round(cut.share * SHARES), pa.int32())] for cut in cuts]
+        # Trailing NULLs do not decide whether a row is at or above a key: they are least.
+        deciding = (place for key in values for place, value in enumerate(key, 1) if value.is_valid)
+        names = rows.names[: max(deciding, default=1)]
+        first_cuts = list(accumulate(map(len, starts), initial=0))
+        keys, block, end = f"{self.prefix}_cuts", f"{self.block}_start", f"{self.prefix}_end"
+        steps = [
+            f"{keys_sql(values, _types(rows.frame, names))} as {keys}",
+            f"get({_constants(first_cuts[:-1], 'int')}, {group}) as {block}",
+            f"get({_constants(first_cuts[1:], 'int')}, {group}) as {end}",
+        ]
+        for bit in reversed(range(max(map(len, starts)).bit_length())):
+            candidate = f"{block} + {(1 << bit) - 1}"
+            # A comparison with a NULL key is NULL.
+            reached = f"{candidate} < {end} and coalesce({key_sql(names)} >= get({keys}, {candidate}), false)"
+            steps.append(f"if({reached}, {block} + {1 << bit}, {block}) as {self.block}_{bit}")
+            block = f"{self.block}_{bit}"
+        # Every group before this one has one block more than it has cuts.
+        return rows._with(*steps, f"{block} + {group} as {self.block}")
+
+    def _with_share(self) -> KeyedRows:
+        """Add a last key column by which the rows of one value are split.
+
+        They differ only in where they are read. Multiples of the golden ratio spread every run of consecutive rows
+        evenly.
+        """
+        spread = f"((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L"
+        share = f"{self.prefix}_share"
+        rows = self._with(f"cast(shiftright({spread}, 12) as int) as {share}")
+        return replace(rows, names=(*self.names, share))
+
+    def _with(self, *columns: str) -> KeyedRows:
+        """Return the rows with more columns, each of which may refer to the ones before."""
+        return replace(self, frame=_with_steps(self.frame, columns))
+
+
+def _with_steps(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Add columns as SQL that refer to earlier ones, which a session may not allow otherwise."""
+    conf = frame.sparkSession.conf
+    with _setting:
+        allowed = str(conf.get(_LATERAL_ALIASES))
+        if allowed == "true":
+            return frame.selectExpr("*", *columns)
+        conf.set(_LATERAL_ALIASES, "true")
+        try:
+            return frame.selectExpr("*", *columns)
+        finally:
+            conf.set(_LATERAL_ALIASES, allowed)
+
+
+def _types(frame: DataFrame, columns: Iterable[str]) -> list[str]:
+    """Return Spark's types of columns, which are SQL."""
+    return [field.dataType.simpleString() for field in frame.selectExpr(*columns).schema.fields]
+
+
+@contextmanager
+def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
+    """Yield a column expression for each key item, by Iceberg's own transforms; apply them within the context."""
+    from pyspark.sql import functions as F
+
+    items = [F.expr(field.transform.sql(quote_path(field.column), _FUNCTIONS)) for field in key.fields]
+    if all(field.transform == Transform() for field in key.fields):
+        yield items
+        return
+    with _setting:
+        spark.conf.set(f"spark.sql.catalog.{_FUNCTIONS}", "org.apache.iceberg.spark.SparkFunctionCatalog")
+        try:
+            yield items
+        finally:
+            spark.conf.unset(f"spark.sql.catalog.{_FUNCTIONS}")
+
+
+def partition_salts(partitions: int) -> npt.NDArray[np.int32]:
+    """Return, for each partition, an integer that Spark's hash partitioning sends there: int32 (partitions,).
+
+    Each hashes to the number of its partition: the steps of Spark's hash(), murmur3, are undone from last to first.
+    """
+    hashed: Any = np.arange(partitions, dtype=np.uint32)
+    hashed = (hashed ^ (hashed >> 16)) * _inverse(0xC2B2AE35)
+    hashed = (hashed ^ (hashed >> 13) ^ (hashed >> 26)) * _inverse(0x85EBCA6B)
+    hashed ^= (hashed >> 16) ^ 4
+    mixed = _rotate((hashed - 0xE6546B64) * _inverse(5), 19) ^ 42  # Spark's seed
+    salts = _rotate(mixed * _inverse(0x1B873593), 17) * _inverse(0xCC9E2D51)
+    return np.asarray(salts).view(np.int32)
+
+
+def _inverse(factor: int) -> np.uint32:
+    """Return the factor that undoes a multiplication modulo 2**32."""
+    return np.uint32(pow(factor, -1, 1 << 32))
+
+
+def _rotate(numbers: Any, bits: int) -> Any:
+    return (numbers << bits) | (numbers >> (32 - bits))
