@@ -49,6 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     installed = packages(f"pyspark-connect-{SPARK}", f"pyspark[connect]=={SPARK}")
     jar = from_maven(f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG}")
     root, port = tmp_path_factory.mktemp("connect"), free_port()
+    (root / "warehouse").mkdir()  # plain dbt-spark lists schemas first, an error without it
     settings = {
         "spark.jars": jar,
         "spark.master": "local[2]",
