@@ -63,16 +63,18 @@ def make_texts(spark: Any, schema: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ddl", "key"),
+    ("ddl", "key", "most"),
     [
-        ("", "hilbert(a, b)"),
-        ("partitioned by (p)", "hilbert(a, b)"),
-        pytest.param("", "p, hilbert(a, b)", marks=pytest.mark.thorough),
+        ("", "hilbert(a, b)", 1000),
+        # With more blocks, the whole table is sampled.
+        ("partitioned by (p)", "hilbert(a, b)", 3),
+        pytest.param("", "p, hilbert(a, b)", 1000, marks=pytest.mark.thorough),
     ],
 )
 def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
-    spark: Any, schema: str, ddl: str, key: str
+    spark: Any, schema: str, ddl: str, key: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(table_curve, "_MOST_BLOCKS", most)
     name = make_table(spark, schema, ddl)
     before = checksum(spark, name)
     blocks = recluster(spark, name, key, **FINAL).blocks_after
