@@ -27,7 +27,7 @@ import numpy as np
 from runtime import iceberg_jar
 from sessions import checksum
 
-from dbt_recluster.adapter import session as embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks

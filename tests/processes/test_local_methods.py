@@ -94,7 +94,7 @@ def test_a_second_process_is_turned_away_and_a_killed_or_interrupted_one_is_not_
 
 # A Spark that does not start leaves a JVM, which has the lock of the lake.
 START_AGAIN = """
-from dbt_recluster.adapter import session as embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.exceptions import SparkEnvironmentError
 
 try:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbt_recluster.adapter.connections.embedded import SessionHandle
 from dbt_recluster.adapter.impl import ReclusterAdapter, ReclusterRelation
 from dbt_recluster.adapter.model_build import without_end
 from dbt_recluster.adapter.operations import reclusters
-from dbt_recluster.adapter.session import SessionHandle
 
 QUERIES = (
     "select 1 as k",
