@@ -93,7 +93,7 @@ class Suspension:
     def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
         """Return the suspension that a table records and that has not ended, or None.
 
-        A damaged record, or one of earlier versions, suspends without an end; its text stands for the time.
+        A damaged record suspends without an end; its text stands for the time.
         """
         if (text := properties.get(table_properties.SUSPENDED)) is None:
             return None
