@@ -83,7 +83,7 @@ class Catalogs:
         return [unquote(str(row[0])) for row in rows]
 
     def _listed(self, statement: str) -> list[Any]:
-        """Return the rows of a listing; none of a schema, or of a Hadoop catalog's directory, that does not exist."""
+        """Return the rows of a listing, or none if the schema, or a Hadoop catalog's directory, does not exist."""
         try:
             return self.ask(statement)
         except DbtRuntimeError as e:

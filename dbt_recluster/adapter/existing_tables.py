@@ -6,7 +6,7 @@ like an Iceberg table, whose files stay; and Spark creates a table of its own on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby, islice
@@ -192,9 +192,11 @@ _INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
 
 @dataclass(frozen=True)
 class Freshness:
-    """The freshness of sources by their tables' snapshots, for the ``adapter``, whose methods it uses."""
+    """The freshness of sources by their tables' snapshots. The fields are methods of the adapter."""
 
-    adapter: Any
+    get_relation: Callable[..., BaseRelation | None]
+    execute_macro: Callable[..., Any]
+    create_response: Callable[[datetime | None, datetime | None], FreshnessResponse]
 
     def of(
         self, sources: Iterable[BaseRelation], macro_resolver: Any = None
@@ -230,9 +232,7 @@ class Freshness:
         arguments = {"information_schema": tables[0].information_schema_only(), "relations": tables}
         name = "get_relation_last_modified"
         try:
-            result = self.adapter.execute_macro(
-                name, kwargs=arguments, macro_resolver=resolver, needs_conn=True
-            )
+            result = self.execute_macro(name, kwargs=arguments, macro_resolver=resolver, needs_conn=True)
         except DbtRuntimeError:
             iceberg = [table for table in tables if self._unknown_reason(table) is None]
             if len(iceberg) == len(tables):
@@ -245,12 +245,12 @@ class Freshness:
             if not row["load_expired"]:
                 times = [row["last_modified"], row["snapshotted_at"]]
                 loaded, asked = (t if t is None else epoch + timedelta(microseconds=int(t)) for t in times)
-                loads[tables[int(row["source"]) - 1]] = self.adapter._create_freshness_response(loaded, asked)
+                loads[tables[int(row["source"]) - 1]] = self.create_response(loaded, asked)
         return result.response, loads
 
     def _unknown_reason(self, source: BaseRelation) -> str | None:
         """Return why a source has no snapshots, or None for an Iceberg table."""
-        relation: Any = self.adapter.get_relation(source.database, str(source.schema), str(source.identifier))
+        relation: Any = self.get_relation(source.database, str(source.schema), str(source.identifier))
         if relation is None:
             return f"there is no table {source}"
         if relation.is_iceberg:

@@ -104,7 +104,7 @@ class ReclusterAdapter(SparkAdapter):
         self.catalogs = Catalogs(self.connections.ask)
         self.tables = Tables(self.session, self.catalogs)
         self.integrations = Integrations()
-        freshness = Freshness(self)
+        freshness = Freshness(self.get_relation, self.execute_macro, self._create_freshness_response)
         self.calculate_freshness_from_metadata = freshness.of_one  # type: ignore[method-assign]
         self.calculate_freshness_from_metadata_batch = freshness.of  # type: ignore[method-assign]
         self._begun: DbtRun | None = None

@@ -265,7 +265,7 @@ TEST = (
     "A generic test, for models, seeds, snapshots and sources: fails when an Iceberg table is clustered worse than the "
     "limits given, of which there must be one. Reads the table's metadata, not its rows."
 )
-# The figure that each limits.
+# The figure that each argument limits.
 LIMITS = {
     _limit("max_average_depth", "The greatest average depth that passes, at least 1."): "average_depth",
     _limit("max_p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."): "p95_depth",

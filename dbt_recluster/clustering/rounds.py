@@ -158,7 +158,7 @@ def merge_round(
     try:
         groups = _file_groups(table, planned)
         target = change.pending(iceberg)
-        merged = Merger(iceberg, table.key, limits, progress, target, table.curve).merge(
+        merged = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current).merge(
             planned.snapshot_id, groups
         )
     except Exception as e:

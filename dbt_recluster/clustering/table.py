@@ -30,7 +30,6 @@ from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 
@@ -182,11 +181,6 @@ class ClusteredTable:
     def key_curve(self) -> TableCurve:
         """The curve of the key, how it is drawn, and blocks along it."""
         return TableCurve(self.iceberg, self.key)
-
-    @property
-    def curve(self) -> Curve | None:
-        """The curve of the key that is drawn or recorded, or None."""
-        return self.key_curve.current
 
     @property
     def block_bytes(self) -> int:

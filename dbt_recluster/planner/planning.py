@@ -65,7 +65,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
                 f"{size_text(needed, up=True)} would do"
             )
     block_sets = planner.block_sets(selection)
-    rows, size = (sum(getattr(block_set, name) for block_set in block_sets) for name in ("rows", "bytes"))
+    rows, size = sum(each.rows for each in block_sets), sum(each.bytes for each in block_sets)
     return Plan(block_sets, rows, size, reason, needed is not None, needed, *selection.worst)
 
 

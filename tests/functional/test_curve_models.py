@@ -109,14 +109,14 @@ class TestSortedLoads(Clustering):
         ids = range(0 if keeps else 5000 * load, 5000 * (load + 1))
         assert rows[:] == (len(ids), len(ids), sum(ids))
         table = ClusteredTable(spark, f"{project.test_schema}.{name}")
-        assert table.curve is not None
+        assert table.key_curve.current is not None
         loaded = sql(
             f"select p, k, id, _file, _pos from {{schema}}.{name} where id >= {5000 * load} order by _file, _pos"
         )
         columns = [
             pa.array([row[field.column] for row in loaded], pa.int64()) for field in table.key.on_curve
         ]
-        places = table.curve.index_of_load(columns).tolist()
+        places = table.key_curve.current.index_of_load(columns).tolist()
         by_p = name in ("led", "parted", "overwritten")
         order = [(row._file, by_p and row.p, place) for row, place in zip(loaded, places, strict=True)]
         within = sum(left <= right for left, right in pairwise(order)) / len(order)

@@ -111,7 +111,7 @@ def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: st
         load(spark, name, number, f"cast(if(id % 50 = 0, id % {number + 1}, {number}) as int) day")
         newest = spark.sql(f"select max(sequence_number) n from {name}.entries").first().n
         recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
-        curve = ClusteredTable(spark, name).curve
+        curve = ClusteredTable(spark, name).key_curve.current
         assert (curve.ascending, curve.newest) == ((False, number > 0), newest)
     rows = spark.range(ROWS).selectExpr(
         f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day"
@@ -140,7 +140,7 @@ def test_rows_of_a_load_that_no_merge_has_written_count_once(spark: Any, schema:
     load(spark, name, 9)
     later, drawn_later = draw()
     assert drawn_later.keys() == drawn.keys() != set()
-    assert later.curve.newest == again.curve.newest + 1
+    assert later.key_curve.current.newest == again.key_curve.current.newest + 1
 
 
 @pytest.mark.thorough
@@ -164,9 +164,9 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     blocks = before.blocks().planned_metadata
     assert before.key_curve.draw(blocks) == {}
     assert recluster(spark, name, depth=1, block_rows=100_000).rounds
-    after = ClusteredTable(spark, name).curve
-    assert before.curve.ascending == after.ascending == (False, True)
-    assert before.curve.newest < blocks.sequence.max() == after.newest
+    after = ClusteredTable(spark, name).key_curve.current
+    assert before.key_curve.current.ascending == after.ascending == (False, True)
+    assert before.key_curve.current.newest < blocks.sequence.max() == after.newest
 
 
 TEXTS = as_properties(
@@ -255,7 +255,7 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
         frame.coalesce(1).writeTo(name).append()
         recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
     table = ClusteredTable(spark, name)
-    ends, bounds = table.curve.boundaries[0], table.metadata().lower[0]
+    ends, bounds = table.key_curve.current.boundaries[0], table.metadata().lower[0]
     assert ends.type == bounds.type
     # A quarter of the boundaries, more or less a tenth, lie in each quarter of the rows.
     quarters = [bounds.sort()[len(bounds) * quarter // 4] for quarter in (1, 2, 3)]

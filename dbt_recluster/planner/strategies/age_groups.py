@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 
@@ -45,10 +44,15 @@ _LEAST_PRICE = 0.02
 _PIECE = 1 << 16
 
 
-# Loads of each level: whole numbers, so that sums over blocks and units are exact.
-_LOADS = np.array(
-    [*accumulate(range(GREATEST_LEVEL), lambda n, _: max(n + 1, float(round(LEVEL_GROWTH * n))), initial=1.0)]
-)
+def _loads_by_level() -> FloatArray:
+    loads = [1.0]
+    while len(loads) <= GREATEST_LEVEL:
+        loads.append(max(loads[-1] + 1, float(round(LEVEL_GROWTH * loads[-1]))))
+    return np.array(loads)
+
+
+# Whole numbers, so that sums over blocks and units are exact.
+_LOADS = _loads_by_level()
 
 
 @dataclass(frozen=True, eq=False)
