@@ -47,13 +47,20 @@
 {% endmacro %}
 
 {#- Its snapshot makes a permanent view for the changes, which needs a catalog with views and would outlive a killed run. Only that
-    view has no schema; it is temporary here. -#}
+    view has no schema; it is temporary here.
+
+    Over a Hive metastore, Iceberg's session catalog replaces the Iceberg metadata of a view but not the text that Spark reads, so
+    the view would keep its first definition forever (apache/iceberg#15490); such a view is dropped once its query is analysed. -#}
 {% macro recluster__create_view_as(relation, sql) -%}
-  {%- if relation.schema -%}
-    {{ spark__create_view_as(relation, sql) }}
-  {%- else -%}
-    {{ create_temporary_view(relation, sql) }}
+  {%- if not relation.schema -%}
+    {{ return(create_temporary_view(relation, sql)) }}
   {%- endif -%}
+  {%- set existing = load_cached_relation(relation) -%}
+  {%- if adapter.cannot_replace_view(existing) -%}
+    {%- do run_query('describe query ' ~ sql) -%}
+    {%- do adapter.drop_relation(existing) -%}
+  {%- endif -%}
+  {{ spark__create_view_as(relation, sql) }}
 {%- endmacro %}
 
 {#- Its snapshot names no database. -#}

@@ -59,6 +59,10 @@ class Catalogs:
         """Return whether a catalog, or the current one, is Iceberg's session catalog, which has Spark's tables too."""
         return self.is_session_catalog(catalog) and self._class(_SESSION_CATALOG_NAME) == SESSION_CATALOG
 
+    def kind(self, catalog: str | None) -> str:
+        """Return the ``type`` of a catalog, or of the current one."""
+        return self._setting(f"{catalog or self.current}.type").lower()
+
     def provider(self, table: str) -> str | None:
         """Return a table's format in lower case, or None if Spark names none."""
         rows = self.ask(f"describe extended {table}")
@@ -106,8 +110,11 @@ class Catalogs:
 
     def _class(self, catalog: str) -> str:
         if catalog not in self._classes:
-            self._classes[catalog] = str(self.ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
+            self._classes[catalog] = self._setting(catalog)
         return self._classes[catalog]
+
+    def _setting(self, name: str) -> str:
+        return str(self.ask(f"set {quote(f'spark.sql.catalog.{name}')}")[0][1])
 
 
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:

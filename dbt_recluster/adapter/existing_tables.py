@@ -89,6 +89,10 @@ class Tables:
             return True
         return self.session.credentials.in_process and self.shares_directories(relation)
 
+    def cannot_rename(self, relation: BaseRelation) -> bool:
+        """Return whether a relation's catalog keeps Iceberg tables under their directories' names."""
+        return self.catalogs.kind(relation.database) == "hadoop"
+
     def _provider(self, relation: BaseRelation) -> str | None:
         try:
             return self.catalogs.provider(relation.render())

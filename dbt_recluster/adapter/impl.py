@@ -234,7 +234,7 @@ class ReclusterAdapter(SparkAdapter):
 
     takes_grants = _of_tables("takes_grants")
     cannot_replace_view = _of_tables("cannot_replace_view")
-    shares_directories = _of_tables("shares_directories")
+    cannot_rename = _of_tables("cannot_rename")
     is_own_table_of_spark = _of_tables("is_own_table_of_spark")
     clear_directory = _of_tables("clear_directory")
 

@@ -74,9 +74,10 @@ class TestChangedFormat(FileFormats):
             run(name, query, *flags, materialized=materialized, file_format=file_format)
             assert self.ids(sql, name) == list(range(1, last))
             assert provider(name) == file_format
-        aside = sorted(directory.glob(f"{name}.*"))
-        assert len(aside) == 2  # the files of both Iceberg tables, which a drop leaves
-        assert all(list(path.glob("data/*.parquet")) for path in aside)
+        # A drop leaves the files of both Iceberg tables; those of the second are in nobody's way.
+        (aside,) = directory.glob(f"{name}.*")
+        for path in (aside, directory / f"{name}__dbt_iceberg"):
+            assert list(path.glob("data/*.parquet"))
 
     @pytest.mark.alike
     @pytest.mark.parametrize("before", ["iceberg", "parquet"])
@@ -97,6 +98,36 @@ class TestChangedFormat(FileFormats):
             failing = f"select {query} as id from range(1, 5)"
             run(name, failing, "--full-refresh", file_format=after, passes=False, **items)
             assert self.ids(sql, name) == [1, 2]
+
+    @pytest.mark.parametrize("before", ["parquet", "view"])
+    def test_a_failure_while_it_runs_leaves_what_an_iceberg_table_replaces(
+        self, before: str, run: Any, sql: Any, provider: Any, project: Any, directory: Path
+    ) -> None:
+        name, query = f"moving_{before}", "select id from range(1, 3)"
+        items = {"materialized": "view"} if before == "view" else {"file_format": before}
+        run(name, query, **{"materialized": "table", **items})
+        late = "select cast(raise_error('late') as int) as id from range(1, 5)"
+        for materialized in ("table", "incremental"):
+            message = run(
+                name, late, "--full-refresh", passes=False, materialized=materialized, cluster_by="id"
+            )
+            assert "late" in message
+            assert self.ids(sql, name) == [1, 2]
+        for last in (4, 5):
+            run(name, f"select id from range(1, {last})", "--full-refresh", cluster_by="id")
+            assert self.ids(sql, name) == list(range(1, last))
+            assert (provider(name), self.order(sql, name)) == ("iceberg", "id ASC NULLS FIRST")
+        names = {row[1] for row in sql("show tables in {schema}")}
+        assert not {each for each in names if each.startswith(f"{name}__")}
+        # The files of the present table stay while another takes their place.
+        assert "late" in run(name, late, "--full-refresh", passes=False, file_format="parquet")
+        assert self.ids(sql, name) == [1, 2, 3, 4]
+
+    def test_a_view_that_cannot_be_made_leaves_what_it_replaces(self, run: Any, sql: Any) -> None:
+        for materialized in ("table", "view"):
+            run(f"seen_{materialized}", "select id from range(1, 3)", materialized=materialized)
+            run(f"seen_{materialized}", "select nope", "--full-refresh", passes=False, materialized="view")
+            assert self.ids(sql, f"seen_{materialized}") == [1, 2]
 
     def test_files_of_another_table(self, run: Any, sql: Any, project: Any) -> None:
         run("shared", "select id from range(1, 3)", materialized="table")
@@ -133,6 +164,12 @@ class TestChangedFormat(FileFormats):
         finally:
             spark.conf.unset(setting)
         assert self.ids(sql, "placed") == [1, 2, 3, 4]
+        options["file_format"] = "iceberg"
+        late = "select cast(raise_error('late') as int) as id from range(1, 5)"
+        assert "late" in run("placed", late, passes=False, **options)
+        assert self.ids(sql, "placed") == [1, 2, 3, 4]
+        run("placed", "select id from range(1, 4)", **options)
+        assert self.ids(sql, "placed") == [1, 2, 3]
 
     def test_a_key_for_a_table_that_is_not_iceberg(self, run: Any, sql: Any) -> None:
         options = {"materialized": "incremental", "file_format": "parquet"}
