@@ -51,7 +51,7 @@ class Recluster:
         key, iceberg, since = table.key, table.iceberg, table.suspended
         self._result = ReclusterResult(table.name, str(key), suspended=since, branch=iceberg.branch)
         self._where = table.predicate(options.where)
-        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
+        self._change = sort_order.TableChange(key, self._changes, replaces=sort_order.key_id(iceberg))
         self._rewrites: list[history.ForeignRewrite] = []
         self._conflicts_in_a_row = 0
         # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
@@ -248,7 +248,7 @@ class Recluster:
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
-        self._change = replace(self._change, replaces=-1)  # none: the id of no sort order
+        self._change = replace(self._change, replaces=(-1, ""))  # none: the id of no sort order
         # Excludes sets that conflicted.
         figures = {"sets": done.sets, "blocks": done.blocks_in, "bytes": done.bytes_in}
         progress.report(committed=True, seconds=done.seconds, **figures)

@@ -15,10 +15,8 @@ lost level makes its blocks level 0, which costs work and never rows.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,11 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, MAIN, branch_heads, whole_number
-from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
+from dbt_recluster.iceberg.sort_order import CURVE_DIGEST, curve_digest, is_cluster_key, key_id
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.key.cluster_key import ClusterKey
 
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 
 # Python's digits to the base of 26, and ours.
 _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
-# Characters of the digest of a key.
-_DIGEST = 12
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class RecordedLevels:
         numbers = (*packed, *packed.values(), last_old, mean_old)
         if min(numbers) < 0 or max(numbers) > GREATEST_LONG:
             raise ValueError(recorded)
-        return cls(packed, last_old, mean_old, str(recorded.get("curve", ""))[:_DIGEST])
+        return cls(packed, last_old, mean_old, str(recorded.get("curve", ""))[:CURVE_DIGEST])
 
     def look_up(self, number: IntArray) -> IntArray:
         """Return the level of snapshots, -1 if unknown: int64 (n,)."""
@@ -159,10 +154,7 @@ class LevelChanges:
             added: The level of each snapshot of the commit, by id.
             all_replaced: Whether the commit replaces all block sets.
         """
-        properties, key = table.properties, None
-        with suppress(ClusterKeyError):  # a sort order that is no cluster key
-            key = table_cluster_key(table)
-        curve, now = _curve_digest(table, key) if key else "", RecordedLevels.of(properties)
+        (_, curve), now = key_id(table), RecordedLevels.of(table.properties)
         if now.curve != curve:
             now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
@@ -185,7 +177,7 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
         return unknown, unknown
     recorded = RecordedLevels.of(table.properties)
     # The digest binds the levels of a curve to the ids of its columns.
-    if recorded.curve != _curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
+    if recorded.curve != curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
         return unknown, unknown
     _, level = _of_blocks(recorded, table, blocks)
     _, exact = _of_blocks(RecordedLevels(recorded.by_number), table, blocks)
@@ -265,12 +257,3 @@ def _of_blocks(
         of_ids = RecordedLevels(recorded.by_number).look_up(blocks.added_by)
         level = np.where(blocks.sequence > 0, level, of_ids)
     return number, np.where(blocks.sort_order_id == order, level, -1)
-
-
-def _curve_digest(table: IcebergTable, key: ClusterKey) -> str:
-    """Return a digest of a key by the field ids of its columns, empty if the key has no curve."""
-    if not key.curve:
-        return ""
-    ids = key_field_ids(table, key)
-    items = [field.transform.text(str(one)) for field, one in zip(key.fields, ids, strict=True)]
-    return hashlib.sha256(repr((items, key.curve)).encode()).hexdigest()[:_DIGEST]

@@ -6,9 +6,11 @@ property names the whole key, and counts while its leading columns are those of 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,8 @@ from dbt_recluster.key.types import value_type
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+CURVE_DIGEST = 12  # characters
+
 FILE_FORMAT = "write.format.default"
 
 
@@ -40,9 +44,9 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
     fields = json.loads(str(table.iceberg.SortOrderParser.toJson(table.java.sortOrder())))["fields"]
     order = tuple(_key_field(table, field) for field in fields)
     recorded = _recorded_curve(table)
-    if recorded is None or recorded.leading != order:
-        return ClusterKey(order) if order else None
-    return recorded
+    if recorded is not None and recorded.leading != order:
+        recorded = _renamed(table, recorded, order)
+    return recorded or (ClusterKey(order) if order else None)
 
 
 def sort_order_text(table: IcebergTable) -> str:
@@ -65,6 +69,23 @@ def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...
     return tuple(ids.get(item.column.lower()) for item in key.fields)
 
 
+def curve_digest(table: IcebergTable, key: ClusterKey) -> str:
+    """Return a digest of a key by the field ids of its columns, empty if the key has no curve."""
+    if not key.curve:
+        return ""
+    ids = key_field_ids(table, key)
+    items = [field.transform.text(str(one)) for field, one in zip(key.fields, ids, strict=True)]
+    return hashlib.sha256(repr((items, key.curve)).encode()).hexdigest()[:CURVE_DIGEST]
+
+
+def key_id(table: IcebergTable) -> tuple[int, str]:
+    """Return what identifies a table's cluster key: the id of its sort order, and the digest of its curve."""
+    key = None
+    with suppress(ClusterKeyError):  # a sort order that is no cluster key
+        key = table_cluster_key(table)
+    return table.sort_order_id, curve_digest(table, key) if key else ""
+
+
 @dataclass(frozen=True)
 class TableChange:
     """What a recluster changes of a table besides its blocks: the key, and properties.
@@ -74,8 +95,8 @@ class TableChange:
 
     key: ClusterKey | None = None  # checked
     properties: Changes = field(default_factory=dict)
-    # The id of the sort order to replace, None for any. If it differs, another writer has set it: a CommitFailedError.
-    replaces: int | None = None
+    # The `key_id` to replace, None for any. If it differs, another writer has set the key: a CommitFailedError.
+    replaces: tuple[int, str] | None = None
     # Of the key's columns as planned, None for any. If they differ, rows are sorted by others: a ConcurrentChangeError.
     field_ids: tuple[int | None, ...] | None = None
 
@@ -103,10 +124,10 @@ class TableChange:
                 f"The columns of the cluster key {self.key} of {table.name} were renamed."
             )
         if self.key is not None and not is_cluster_key(table, self.key):
-            if self.replaces not in (None, table.sort_order_id):
+            if self.replaces not in (None, key_id(table)):
                 raise CommitFailedError(
-                    f"{table.name} was reclustered by {self.key} when another writer changed its sort order to "
-                    f"{sort_order_text(table) or 'none'}, which stays; recluster it again, by the key to keep"
+                    f"{table.name} was reclustered by {self.key} when another writer changed its key to "
+                    f"{_key_text(table)}, which stays. Rerun with the key you want"
                 )
             order, expressions = transaction.java.replaceSortOrder(), table.iceberg.expressions.Expressions
             for item in self.key.leading:
@@ -260,6 +281,27 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
         if column_id in names:
             fields[place] = replace(item, column=names[column_id])
     return replace(key, fields=tuple(fields))
+
+
+def _renamed(table: IcebergTable, recorded: ClusterKey, order: tuple[KeyField, ...]) -> ClusterKey | None:
+    """Return the recorded key with the columns of the sort order, if these are its own under new names, or None.
+
+    They are if the levels are those of such a key, or if its former names are gone.
+    """
+    key = replace(recorded, fields=(*order, *recorded.on_curve))
+    pairs = list(zip(recorded.leading, order, strict=False))
+    if len(order) != len(recorded.leading) or any(old.transform != new.transform for old, new in pairs):
+        return None
+    gone = all(old == new or old.column not in table.field_ids for old, new in pairs)
+    levels = table.properties.get(table_properties.LEVELS)
+    digest = table_properties.LEVELS.load(levels, lambda of_levels: of_levels["curve"])
+    return key if gone or digest == curve_digest(table, key) else None
+
+
+def _key_text(table: IcebergTable) -> str:
+    with suppress(ClusterKeyError):
+        return str(table_cluster_key(table) or "none")
+    return sort_order_text(table)
 
 
 def _column_id(boundaries: str | None) -> int | None:

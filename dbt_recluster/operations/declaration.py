@@ -21,6 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
+from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
 from dbt_recluster.text import did_you_mean
@@ -103,6 +104,8 @@ class Call:
         own, key = self.target.options, self.arguments.get("cluster_by")
         if key is None:
             key = recorded_key(self.opened.iceberg.properties) if own is None else own.cluster_by
+            if own is None and key is not None and key.missing_from(self.opened.columns):
+                key = table_cluster_key(self.opened.iceberg) or key  # follows renamed columns
         return self.opened if key is None else self.opened.under(key)
 
     @cached_property

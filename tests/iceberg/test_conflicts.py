@@ -28,7 +28,7 @@ from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.writing import write_files
-from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import (
     Progress,
@@ -185,12 +185,30 @@ def test_a_sort_order_that_another_writer_sets_stays(
         append(spark, name, 10_000, 4000, files=4)
     before = checksum(spark, name)
     alter = Meanwhile(step, lambda: spark.sql(f"alter table {name} write locally ordered by id"))
-    with pytest.raises(CommitFailedError, match=r"changed its sort order to id ASC NULLS FIRST, which stays"):
+    with pytest.raises(CommitFailedError, match="changed its key to id, which stays"):
         recluster_while(spark, name, alter)
     assert checksum(spark, name) == before
     assert orphans(spark, name) == set()
     result = recluster(spark, name, depth=1, block_rows=1000)
     assert (result.cluster_key, bool(result.rounds)) == ("id", True)
+
+
+@pytest.mark.parametrize(("first", "other"), [("hilbert(k, id)", "hilbert(id, u)"), ("k", "hilbert(id, u)")])
+def test_a_curve_that_another_writer_sets_stays(spark: Any, schema: str, first: str, other: str) -> None:
+    """No sort order tells the two apart: the other recluster leaves the table unsorted."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k int, u int) using iceberg")
+    for number in range(3):
+        values = ("id", f"cast(hash(id, {number}) % 500 as int) k", "cast(hash(id) % 500 as int) u")
+        spark.range(500).selectExpr(*values).coalesce(1).writeTo(name).append()
+    before = checksum(spark, name)
+    options: dict[str, Any] = {"depth": 1, "block_rows": 500}
+    meanwhile = Meanwhile("commit", lambda: recluster(spark, name, other, **options))
+    with pytest.raises(CommitFailedError, match=re.escape(f"changed its key to {other}, which stays")):
+        recluster(spark, name, first, listener=meanwhile, **options)
+    assert meanwhile.errors == []
+    assert str(table_cluster_key(IcebergTable.load(spark, name))) == other
+    assert (checksum(spark, name), orphans(spark, name)) == (before, set())
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])

@@ -209,6 +209,31 @@ def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(
     assert opened(spark, name, "a") < blocks / 3
 
 
+@pytest.mark.parametrize("swaps", [False, True])
+def test_a_curve_follows_the_renamed_columns_before_it(spark: Any, schema: str, swaps: bool) -> None:
+    name = make_table(spark, schema, loads=2)
+    recluster(spark, name, "p, hilbert(a, b)", **FINAL)
+    before = properties(spark, name)
+    renames = [("p", "q"), ("id", "p"), ("q", "id")] if swaps else [("p", "q")]
+    for old, new in renames:
+        spark.sql(f"alter table {name} rename column {old} to {new}")
+    again = recluster(spark, name, **FINAL)
+    assert (again.cluster_key, again.rounds) == (f"{renames[-1][1]}, hilbert(a, b)", [])
+    after = properties(spark, name)
+    kept = ["recluster.curve.a", "recluster.curve.b", "recluster.levels", "recluster.rest"]
+    assert {each: after.get(each) for each in kept} == {each: before[each] for each in kept}
+    # A sort order that somebody set by hand is another key.
+    spark.sql(f"alter table {name} write ordered by b")
+    assert recluster(spark, name, dry_run=True).cluster_key == "b"
+
+
+def test_a_curve_that_no_merge_has_written_follows_a_renamed_column(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=0)
+    recluster(spark, name, "p, hilbert(a, b)")
+    spark.sql(f"alter table {name} rename column p to q")
+    assert recluster(spark, name).cluster_key == "q, hilbert(a, b)"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
 def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:

@@ -69,6 +69,10 @@ def test_the_key_of_the_model_is_the_key_until_another_is_named(
     assert code == 0
     assert f"{table}: its model has cluster_by k and makes that its sort order again" in err
     assert clustering_information(spark, table)["cluster_key"] == "v, id"
+    run("recluster", table, "--cluster-by", "k, hilbert(v, id)", *DEEP)
+    spark.sql(f"alter table {table} rename column k to q")
+    code, answers = as_json("recluster", table, *DEEP)
+    assert (code, answers["t"]["cluster_key"]) == (0, "q, hilbert(v, id)")
 
 
 @pytest.mark.thorough
