@@ -116,7 +116,8 @@ def operations() -> str:
         "# Operations\n",
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
         "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
-        "table unless it names another. Wrong arguments are an error before anything is changed, in a hook before "
+        "table unless it names another. Hooks act when tables are built, not when dbt compiles or tests, nor with "
+        "`--empty`. Wrong arguments are an error before anything is changed, in a hook before "
         "the build if they are constants, with exit code 1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
@@ -145,7 +146,7 @@ def macros() -> str:
 
     lines = [
         f"{{% macro {name}(table=none) %}}"
-        f"{{%- do adapter.operate('{name}', dict(kwargs, table=table), context) -%}}{{% endmacro %}}"
+        f"{{{{- adapter.operate('{name}', dict(kwargs, table=table), context) -}}}}{{% endmacro %}}"
         for name in OPERATIONS
     ]
     return "\n".join(["{#- Written by scripts/reference.py from the code; edit that. -#}", *lines, ""])

@@ -166,7 +166,7 @@ class AfterBuild:
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""
         name, run, settings = self._name, self.run, self.settings
-        if self.macros["flags"].EMPTY or settings.is_off:
+        if settings.is_off:
             return Answer(name, {})
         if run.submission is None and not self._is_possible("reclustered"):
             return Answer(name, {})

@@ -26,7 +26,13 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
 from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
+from dbt_recluster.adapter.dbt_errors import (
+    ConfigurationError,
+    as_dbt_errors,
+    interrupted_operation,
+    logger,
+    message,
+)
 from dbt_recluster.adapter.existing_tables import Freshness, Tables
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
@@ -334,21 +340,30 @@ class ReclusterAdapter(SparkAdapter):
                 raise
             raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
-    @available.parse_none
-    @as_dbt_errors()
-    def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
-        """Run an operation and print its answers; it fails if the operation failed for any table.
+    @available.parse(lambda *_: "")
+    def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> str:
+        """Run an operation and print its answers, in a command that builds tables; it fails if any table failed.
 
-        In a hook that reclusters the hook's own table, it is the recluster after the build.
+        In a hook that reclusters the hook's own table, it is the recluster after the build. The error of a hook of the
+        run is the statement returned: dbt takes an exception there for Ctrl-C.
         """
         from dbt_recluster.adapter.dbt_run import RunVars
-        from dbt_recluster.adapter.operations import operate, recluster_arguments, with_table
+        from dbt_recluster.adapter.operations import acts, operate, recluster_arguments, with_table
 
-        given, is_own = with_table(given, macros)
-        if is_own and name == "recluster" and not given.get("dry_run"):
-            self.current_build().recluster(macros, recluster_arguments(given, macros))
-        else:
-            operate(name, given, macros, self.run.context(RunVars.of(macros["var"])))
+        try:
+            with as_dbt_errors():
+                given, is_own = with_table(given, macros)
+                if not acts(macros["flags"]):
+                    logger.debug(f"{name} is left out: this command builds no table")
+                elif is_own and name == "recluster" and not given.get("dry_run"):
+                    self.current_build().recluster(macros, recluster_arguments(given, macros))
+                else:
+                    operate(name, given, macros, self.run.context(RunVars.of(macros["var"])))
+        except DbtRuntimeError as e:
+            if (macros.get("model") or {}).get("resource_type") != "operation":
+                raise
+            return f"select raise_error({sql_literal(message(e))})"
+        return ""
 
     @available.parse_list
     @as_dbt_errors()

@@ -116,6 +116,15 @@ class DbtContext:
         return failure(error)
 
 
+# The commands whose hooks act, and `run-operation`.
+_COMMANDS = ("build", "clone", "run", "run-operation", "seed", "snapshot")
+
+
+def acts(flags: Any) -> bool:
+    """Return whether this is a command that may change tables; dbt renders hooks in those that only compile, too."""
+    return flags.WHICH in _COMMANDS and not getattr(flags, "EMPTY", False)
+
+
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that its arguments choose."""
     operation = operation_named(name)

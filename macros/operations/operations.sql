@@ -1,21 +1,21 @@
 {#- Written by scripts/reference.py from the code; edit that. -#}
-{% macro recluster(table=none) %}{%- do adapter.operate('recluster', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro suspend_recluster(table=none) %}{%- do adapter.operate('suspend_recluster', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro resume_recluster(table=none) %}{%- do adapter.operate('resume_recluster', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro expire_snapshots(table=none) %}{%- do adapter.operate('expire_snapshots', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro remove_orphan_files(table=none) %}{%- do adapter.operate('remove_orphan_files', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro rewrite_manifests(table=none) %}{%- do adapter.operate('rewrite_manifests', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro rewrite_position_delete_files(table=none) %}{%- do adapter.operate('rewrite_position_delete_files', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro maintain(table=none) %}{%- do adapter.operate('maintain', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro remove_clustering(table=none) %}{%- do adapter.operate('remove_clustering', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_information(table=none) %}{%- do adapter.operate('clustering_information', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_depth(table=none) %}{%- do adapter.operate('clustering_depth', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_ratio(table=none) %}{%- do adapter.operate('clustering_ratio', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_history(table=none) %}{%- do adapter.operate('clustering_history', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_overview(table=none) %}{%- do adapter.operate('clustering_overview', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_report(table=none) %}{%- do adapter.operate('clustering_report', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro estimate_clustering_cost(table=none) %}{%- do adapter.operate('estimate_clustering_cost', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro suggest_cluster_by(table=none) %}{%- do adapter.operate('suggest_cluster_by', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro clustering_reads(table=none) %}{%- do adapter.operate('clustering_reads', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro import_reads(table=none) %}{%- do adapter.operate('import_reads', dict(kwargs, table=table), context) -%}{% endmacro %}
-{% macro forget_reads(table=none) %}{%- do adapter.operate('forget_reads', dict(kwargs, table=table), context) -%}{% endmacro %}
+{% macro recluster(table=none) %}{{- adapter.operate('recluster', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro suspend_recluster(table=none) %}{{- adapter.operate('suspend_recluster', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro resume_recluster(table=none) %}{{- adapter.operate('resume_recluster', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro expire_snapshots(table=none) %}{{- adapter.operate('expire_snapshots', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro remove_orphan_files(table=none) %}{{- adapter.operate('remove_orphan_files', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro rewrite_manifests(table=none) %}{{- adapter.operate('rewrite_manifests', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro rewrite_position_delete_files(table=none) %}{{- adapter.operate('rewrite_position_delete_files', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro maintain(table=none) %}{{- adapter.operate('maintain', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro remove_clustering(table=none) %}{{- adapter.operate('remove_clustering', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_information(table=none) %}{{- adapter.operate('clustering_information', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_depth(table=none) %}{{- adapter.operate('clustering_depth', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_ratio(table=none) %}{{- adapter.operate('clustering_ratio', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_history(table=none) %}{{- adapter.operate('clustering_history', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_overview(table=none) %}{{- adapter.operate('clustering_overview', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_report(table=none) %}{{- adapter.operate('clustering_report', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro estimate_clustering_cost(table=none) %}{{- adapter.operate('estimate_clustering_cost', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro suggest_cluster_by(table=none) %}{{- adapter.operate('suggest_cluster_by', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro clustering_reads(table=none) %}{{- adapter.operate('clustering_reads', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro import_reads(table=none) %}{{- adapter.operate('import_reads', dict(kwargs, table=table), context) -}}{% endmacro %}
+{% macro forget_reads(table=none) %}{{- adapter.operate('forget_reads', dict(kwargs, table=table), context) -}}{% endmacro %}

@@ -217,3 +217,51 @@ class TestOtherOperations(Hooked):
         assert f"1 of 1 {project.test_schema}.third: would recluster 3 blocks" in log
         assert (len(rounds("special")), self.order(sql, "special")) == (3, "k ASC NULLS FIRST")
         assert recluster(spark, f"{project.test_schema}.third", depth=1).rounds
+
+
+class TestTheHooksOfARun(Hooked):
+    QUERY = ROWS + " where {{ var('where', 'true') }}"
+    MODELS = models_of(QUERY, loaded={**KEYED, "automatic_clustering": False}, other=KEYED)
+    HOOKS = [
+        "{% if var('table', none) %}{{ recluster(table=var('table')) }}{% endif %}",
+        "{{ suspend_recluster(table='loaded') }}",
+    ]
+    PROJECT_CONFIG_UPDATE = {"on-run-end": HOOKS}
+
+    @pytest.fixture
+    def is_changed(self, project: Any, sql: Any, spark: Any, rounds: Any) -> Any:
+        """Returns whether the hooks have reclustered or suspended the table."""
+        return lambda: (
+            bool(rounds("loaded")),
+            "recluster.suspended" in self.properties(sql, "loaded"),
+        )
+
+    def test_act_only_when_tables_are_built(self, project: Any, sql: Any, is_changed: Any) -> None:
+        for load in range(2):
+            self.load(load)
+            run_dbt(["run-operation", "resume_recluster", "--args", "{table: loaded}"])
+        both = ["--vars", "{table: loaded}"]
+        for command in (
+            ["compile"],
+            ["compile", "--no-introspect"],
+            ["docs", "generate"],
+            ["test"],
+            ["show", "--inline", "{{ recluster(table='loaded') }}select 1"],
+            ["ls"],
+            ["run", "--empty", "--select", "other"],
+        ):
+            run_dbt([*command, *both])
+            assert is_changed() == (False, False), command
+        run_dbt(["run", "--select", "other", *both])
+        assert is_changed() == (True, True)
+        run_dbt(["run", "--select", "other", "--vars", "{where: nope}"], expect_pass=False)
+        sql("alter table {schema}.loaded unset tblproperties ('recluster.suspended')")
+        run_dbt(["retry", *both])
+        assert is_changed() == (True, True)
+
+    def test_fail_as_sql_does(self, project: Any, is_changed: Any) -> None:
+        _, log = self.load(2, "--vars", "{load: 2, table: absent.t}", expect_pass=False)
+        assert "keyboard interrupt" not in log
+        assert "test.on-run-end.0 failed, error:" in log
+        assert "the table failed: absent.t" in log
+        assert "SKIP=1" in log
