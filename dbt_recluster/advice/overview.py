@@ -43,7 +43,7 @@ class Overview(Figures):
         reason: Why.
         average_depth, read_depth: Its average depth, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
-        is_expected: Whether these are the expected figures of the last round, since which nothing has changed.
+        is_expected: Whether these are the figures that the last round recorded, since which nothing has changed.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
         blocks, bytes: Its blocks, and their bytes.
         loaded_bytes_day, loaded_bytes_week: Bytes of new rows in the past 24 hours and seven days, as far back as

@@ -49,7 +49,7 @@ class HistoryEntry:
         conflicts: How often the round started again because another writer was faster.
         depth_before: Average depth when the round was planned.
         depth_after: Average depth after the round.
-        depth_after_is: ``measured``, or ``expected`` by the planner if another commit came before a measurement.
+        depth_after_is: ``measured``, or ``expected`` when it was committed if another commit came before a measurement.
         benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
             row to rewrite, where it is least. None if it did not decide, as for compactions, or was not recorded yet.
         benefit_cost_left: The greatest of the blocks that their partition kept, which is less; None if it kept none.
@@ -116,7 +116,7 @@ def round_summary(**figures: Any) -> dict[str, str]:
         trigger: ``run`` after a build, otherwise ``manual``.
         cluster_by: The key.
         depth_before: Average depth when the round was planned.
-        depth_expected: Average depth after the round, expected by the planner.
+        depth_expected: Average depth after the round, by the bounds of its new blocks.
         read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
         benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.

@@ -72,29 +72,46 @@ class PlannedRound:
 class MergedRound(RoundRecord):
     """A merged round, with the record of its commit."""
 
+    table: ClusteredTable
     planned: PlannedRound
     groups: Sequence[RewrittenGroup]  # of its sets
     levels: LevelChanges
     leaves_nothing: bool  # whether nothing is to be done outside the partitions of its sets
     figures: Mapping[str, Any]  # for the summaries, besides those of the merges
-    figures_left: Mapping[str, float | None]  # expected after the round, if nothing is left to do then
     started: float  # by the monotonic clock
 
     def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
         """Return the summary of the round's snapshots if these of its groups are committed."""
-        blocks, committed = self.planned.blocks.blocks, set(map(id, groups))
-        sets = zip(self.planned.plan.block_sets, self.groups, strict=True)
-        done = replace(self.planned.plan, block_sets=tuple(s for s, group in sets if id(group) in committed))
-        after = simulate(blocks, done, self.planned.checkpoint.policy)
+        planned, committed = self.planned, set(map(id, groups))
+        every = zip(planned.plan.block_sets, self.groups, planned.sets, strict=True)
+        sets = [one for one in every if id(one[1]) in committed]
+        done = replace(planned.plan, block_sets=tuple(block_set for block_set, _, _ in sets))
+        kept = np.setdiff1d(planned.blocks.eligible, np.concatenate([positions for _, _, positions in sets]))
+        metadata = planned.blocks.metadata
+        merged = [(group, int(metadata.partition[positions[0]])) for _, group, positions in sets]
+        after = self.table.blocks_after(metadata.take(kept), merged)
         return round_summary(
             **_figures(groups),
             **self.figures,
-            depth_before=clustering_information(blocks).average_depth,
+            depth_before=clustering_information(planned.blocks.blocks).average_depth,
             depth_expected=clustering_information(after).average_depth,
             seconds=round(time.monotonic() - self.started, 3),
             **done.ratios,
-            **(self.figures_left if len(groups) == len(self.groups) else {}),
+            **(self._figures_left(after) if len(groups) == len(self.groups) else {}),
         )
+
+    def _figures_left(self, after: Blocks) -> dict[str, float | None]:
+        """Return the figures of the blocks after the round, or none if there is more to do then.
+
+        Along a curve the rules of settled blocks decide that.
+        """
+        policy = self.planned.checkpoint.policy
+        if not self.leaves_nothing or self.table.key.curve:
+            return {}
+        if (rest := plan(after, policy)).block_sets or rest.limited:
+            return {}
+        left = self.table.measure(after, policy.block_rows)
+        return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
 
     def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
         """Return the properties of the checkpoint and of settled blocks, and remove the changes before the round.
@@ -151,7 +168,6 @@ def merge_round(
     levels = LevelChanges.of(iceberg, metadata, replaced)
     checkpoint = planned.checkpoint
     leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
-    left = _figures_left(table, planned) if leaves_nothing else {}
     limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
     groups: list[FileGroup] = []
     schema = iceberg.schema_json
@@ -168,7 +184,7 @@ def merge_round(
         raise MergeFailedError(
             f"Blocks of {table.name} could not be merged: {iceberg.explain(e)}. This round changed nothing."
         ) from e
-    return MergedRound(planned, merged, levels, leaves_nothing, figures, left, started)
+    return MergedRound(table, planned, merged, levels, leaves_nothing, figures, started)
 
 
 def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
@@ -238,21 +254,6 @@ def _greatest(values: pa.Array) -> pa.Scalar:
     """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
     known = values.drop_null().sort()
     return known[-1] if len(known) else values[0]
-
-
-def _figures_left(table: ClusteredTable, planned: PlannedRound) -> dict[str, float | None]:
-    """Return the figures expected after the merges, or none if there is more to do then.
-
-    What a merge along a curve leaves is not known before it.
-    """
-    if table.key.curve:
-        return {}
-    policy = planned.checkpoint.policy
-    after = simulate(planned.blocks.blocks, planned.plan, policy)
-    if (rest := plan(after, policy)).block_sets or rest.limited:
-        return {}
-    left = table.measure(after, policy.block_rows)
-    return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
 
 
 def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup]:

@@ -19,10 +19,17 @@ from dbt_recluster.clustering.values import parse_end, parse_iso_time, parse_pre
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    BoolArray,
+    IntArray,
+    read_blocks,
+    read_written_blocks,
+)
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
+from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
@@ -330,6 +337,20 @@ class ClusteredTable:
     def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
         """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
         return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
+
+    def blocks_after(self, kept: BlockMetadata, merged: Sequence[tuple[RewrittenGroup, int]]) -> Blocks:
+        """Return the blocks of a snapshot that a round keeps and those that it writes, with their true bounds.
+
+        ``merged`` are its groups, each with the number of its partition.
+        """
+        files = [file for group, _ in merged for file in group.files]
+        of_groups = [(number, group.source.level, group.source.run) for group, number in merged]
+        counts = [len(group.files) for group, _ in merged]
+        partition, level, run = np.repeat(np.array(of_groups, np.int64), counts, axis=0).T
+        metadata = kept.plus(read_written_blocks(self.iceberg, self.key, files, partition, -1 - run))
+        levels, runs = (values[: len(kept)] for values in levels_and_runs(self.iceberg, metadata, self.key))
+        # No snapshot has so small an id as a run of the plan.
+        return self.planner_blocks(metadata, np.append(levels, level), np.append(runs, 1 + run))
 
     def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""

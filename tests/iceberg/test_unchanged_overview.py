@@ -63,6 +63,29 @@ def test_it_says_what_the_blocks_say(
         assert (suspended.verdict, suspended.is_expected) == ("suspended", True)
 
 
+@pytest.mark.alike
+@pytest.mark.parametrize(
+    "key",
+    [
+        "concat('a prefix of 21 letters', (id * 37) % 400)",  # cut off after 16 characters
+        "if(id % 3 = 0, null, if(id % 5 = 0, double('NaN'), (id * 37) % 400))",
+        "if(id % 2 = 0, -0.0d, if(id % 3 = 0, 0.0d, double(id % 7)))",
+        "id % 2",
+    ],
+)
+def test_its_figures_are_those_of_the_new_blocks(spark: Any, schema: str, key: str) -> None:
+    """The planner cannot predict them from bounds and row counts."""
+    name, options = f"{schema}.t", ReclusterOptions(depth=1, block_rows=100)
+    properties = {"write.metadata.metrics.column.k": "truncate(16)", "write.distribution-mode": "none"}
+    listed = ", ".join(f"'{each}' = '{value}'" for each, value in properties.items())
+    spark.sql(f"create table {name} using iceberg tblproperties ({listed}) as select {key} k from range(400)")
+    for _ in range(4):
+        spark.sql(f"insert into {name} select {key} from range(0, 400, 1, 1)")
+    result = Recluster(ClusteredTable(spark, name, "k"), options).run()
+    overview = seen(spark, name, options)
+    assert (overview.is_expected, overview.average_depth) == (True, result.depth_after)
+
+
 @pytest.mark.thorough
 def test_whatever_changes_has_the_blocks_read(spark: Any, name: str) -> None:
     Recluster(ClusteredTable(spark, name, "k"), OPTIONS).run()

@@ -19,6 +19,7 @@ from dbt_recluster.iceberg.metadata.manifest_entries import (
     compare,
     metrics_of,
     read_entries,
+    read_written,
 )
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.transforms import Transform
@@ -89,6 +90,19 @@ class BlockMetadata:
 
         return BlockMetadata(*(at_places(getattr(self, field.name)) for field in fields(self)))
 
+    def plus(self, others: BlockMetadata) -> BlockMetadata:
+        """Return these blocks and others of the same key, which have no deleted rows and are listed once."""
+
+        def joined(own: Any, other: Any) -> Any:
+            if isinstance(own, list):
+                return [joined(*columns) for columns in zip(own, other, strict=True)]
+            if isinstance(own, np.ndarray):
+                return np.append(own, np.zeros(len(others), own.dtype) if other is None else other)
+            return pa.concat_arrays([own, other]) if isinstance(own, pa.Array) else own
+
+        pairs = ((getattr(self, field.name), getattr(others, field.name)) for field in fields(self))
+        return BlockMetadata(*(joined(own, other) for own, other in pairs))
+
     def items(self, positions: Sequence[int]) -> BlockMetadata:
         """Return the same blocks with only the key items at ``positions``."""
         columns = (self.lower, self.upper, self.unbounded)
@@ -126,6 +140,16 @@ def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[
     return replace(blocks.take(first), snapshot_id=table.snapshot_id, repeated=None)
 
 
+def read_written_blocks(
+    table: IcebergTable, key: ClusterKey, files: Sequence[Any], partition: IntArray, load: IntArray
+) -> BlockMetadata:
+    """Read Java data files that are not committed yet, with the partition of each and a number of who added it."""
+    entries, none = read_written(table, files, _columns_of(table, key)), np.zeros(len(files), np.int64)
+    rows, size, paths = numbers(entries, "rows"), numbers(entries, "bytes"), pa.nulls(len(files), pa.string())
+    bounds = _bounds(rows, entries, key)
+    return BlockMetadata(None, paths, partition, none, rows, size, load, none, none, *bounds)
+
+
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
     """Return the paths of the data files that each of ``snapshots`` removed, if any."""
     conditions = [_IS_DATA, _written_by(snapshots), compare("eq", "status", value=2)]
@@ -145,13 +169,11 @@ def _read(
     table: IcebergTable, key: ClusterKey, conditions: Sequence[Condition], snapshot_id: int | None
 ) -> BlockMetadata:
     """Read the live data files among manifest entries."""
-    columns = {path: (field_id, kind) for path, kind, field_id in table.primitive_fields()}
-    metrics = {field.column: columns[field.column] for field in key.fields}
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
-    entries = read_entries(table, _COLUMNS, condition, snapshot_id, metrics)
+    entries = read_entries(table, _COLUMNS, condition, snapshot_id, _columns_of(table, key))
     path = entries["data_file.file_path"]
     spec_id, rows = numbers(entries, "data_file.spec_id"), numbers(entries, "data_file.record_count")
-    bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
+    lower, upper, unbounded = _bounds(rows, entries, key)
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=path,
@@ -162,10 +184,28 @@ def _read(
         added_by=numbers(entries, "snapshot_id"),
         sequence=numbers(entries, "file_sequence_number"),
         sort_order_id=numbers(entries, "data_file.sort_order_id"),
-        lower=[lower for lower, _, _ in bounds],
-        upper=[upper for _, upper, _ in bounds],
-        unbounded=[mask for _, _, mask in bounds],
+        lower=lower,
+        upper=upper,
+        unbounded=unbounded,
         repeated=_repeated(path),
+    )
+
+
+def _columns_of(table: IcebergTable, key: ClusterKey) -> dict[str, tuple[int, str]]:
+    """Return the field id and the Iceberg type of each column of a key."""
+    columns = {path: (field_id, kind) for path, kind, field_id in table.primitive_fields()}
+    return {field.column: columns[field.column] for field in key.fields}
+
+
+def _bounds(
+    rows: IntArray, entries: Mapping[str, pa.Array], key: ClusterKey
+) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
+    """Return :func:`key_bounds` of each key item."""
+    bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
+    return (
+        [lower for lower, _, _ in bounds],
+        [upper for _, upper, _ in bounds],
+        [mask for _, _, mask in bounds],
     )
 
 

@@ -137,19 +137,32 @@ def metrics_of(entries: Mapping[str, pa.Array], column: str) -> dict[str, pa.Arr
     return {metric: entries[f"{column}.{metric}"] for metric in _MAPS}
 
 
+def read_written(
+    table: IcebergTable, files: Sequence[Any], metrics: Mapping[str, tuple[int, str]]
+) -> dict[str, pa.Array]:
+    """Read the ``rows`` and ``bytes`` of Java data files that are not committed yet, and metrics as `read_entries`."""
+    fields = [_Field("rows", "recordCount", "long"), _Field("bytes", "fileSizeInBytes", "long")]
+    for column, (field_id, kind) in metrics.items():
+        fields += [_metric(column, metric, _getter(metric), field_id, kind) for metric in _MAPS]
+    functions, of = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
+    texts = of.transform(of.of(java_list(table.spark, files)), _text(table, fields, CONTENT_FILE))
+    columns = _columns(functions.lines(texts), fields)
+    return {field.name: column for field, column in zip(fields, columns, strict=True)}
+
+
 class _Field(NamedTuple):
-    """A value of an entry.
+    """A value of an entry, or of a file.
 
     Attributes:
         name: The name of the result.
-        places: Its place in each of the nested structs of the entry.
+        places: Its place in each of the nested structs of the entry, or the getter of the file.
         kind: Its Iceberg type.
         key: Its key, if it is in a map.
         is_encoded: Whether it is encoded as a bound.
     """
 
     name: str
-    places: tuple[int, ...]
+    places: tuple[int, ...] | str
     kind: str
     key: int | None = None
     is_encoded: bool = False
@@ -164,9 +177,18 @@ def _fields(
             yield _Field(name, places, kind)
     for column, (field_id, kind) in metrics.items():
         for metric, name in _MAPS.items():
-            is_bound = metric.endswith("_bound")
-            stored = kind if is_bound else "long"
-            yield _Field(f"{column}.{metric}", leaves[name][0], stored, field_id, is_bound)
+            yield _metric(column, metric, leaves[name][0], field_id, kind)
+
+
+def _metric(column: str, metric: str, places: tuple[int, ...] | str, field_id: int, kind: str) -> _Field:
+    is_bound = metric.endswith("_bound")
+    return _Field(f"{column}.{metric}", places, kind if is_bound else "long", field_id, is_bound)
+
+
+def _getter(metric: str) -> str:
+    """Return the getter of a file for a map of metrics: ``nullValueCounts`` for ``null_value_count``."""
+    first, *words = f"{metric}s".split("_")
+    return first + "".join(map(str.capitalize, words))
 
 
 def _read(
@@ -179,7 +201,7 @@ def _read(
     kind = str(evaluator.getClass().getName())
     matches = functions.method(kind, "eval", "boolean", STRUCT).bindTo(evaluator)
     is_wanted = functions.predicate(matches)
-    as_text = jvm(table.spark).remember(("entry", *fields), lambda: _text(table, fields))
+    as_text = jvm(table.spark).remember(("entry", *fields), lambda: _text(table, fields, STRUCT))
 
     def read(task: Any) -> list[pa.Array]:
         with closing(task.rows()) as rows:
@@ -194,12 +216,17 @@ def _read(
         yield from threads.map(read, tasks)
 
 
-def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
-    """Return the Java function that writes the fields of an entry as JSON."""
+def _text(table: IcebergTable, fields: Sequence[_Field], owner: str) -> Any:
+    """Return the Java function that writes the fields of an entry, or of a file, as JSON."""
     functions = JavaFunctions(table.spark)
     handles = []
     for field in fields:
-        value, stored = functions.value_at(field.places), iceberg_type(field.kind).json_type or field.kind
+        stored = iceberg_type(field.kind).json_type or field.kind
+        if isinstance(field.places, str):
+            returns = "long" if field.key is None else "java.util.Map"
+            value = functions.as_type(functions.method(owner, field.places, returns), OBJECT, owner)
+        else:
+            value = functions.value_at(field.places)
         kind = table.iceberg.types.Types.fromPrimitiveString(stored)
         if field.key is not None:
             value = functions.then(value, functions.item_of(field.key))
@@ -207,7 +234,7 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
             value = functions.then(value, functions.decoded(kind))
         is_json = stored in _AS_PRINTED
         handles.append(value if is_json else functions.then(value, functions.to_json(kind)))
-    return functions.function(functions.fields(STRUCT, handles))
+    return functions.function(functions.fields(owner, handles))
 
 
 def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
