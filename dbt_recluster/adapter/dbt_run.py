@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -42,7 +42,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.operations.declaration import METRICS, Answer, Call, RunBudget
+from dbt_recluster.operations.declaration import BRANCH, METRICS, Answer, Call, RunBudget
 from dbt_recluster.operations.inspection import record_metrics
 from dbt_recluster.operations.table_changes import recluster
 from dbt_recluster.operations.tables import ModelOptions, Target
@@ -151,8 +151,11 @@ class AfterBuild:
                 self._warn(f"{self._name} was built but not maintained: {failure(e)}")
 
     def recluster(self, arguments: Mapping[str, Any]) -> None:
-        """Recluster the table and complete dbt's response."""
-        self._respond(self._recluster(arguments))
+        """Recluster the table or a branch, and complete dbt's response; its figures are those of the table."""
+        answer, branch = self._recluster(arguments), arguments.get(BRANCH.name)
+        if branch is not None and answer.result is not None:
+            answer = replace(answer, text=f"branch {branch}: {note_of(answer.result)}", result=None)
+        self._respond(answer)
 
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""

@@ -14,7 +14,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.existing_tables import Tables
-from dbt_recluster.adapter.operations import check_hooks, reclusters
+from dbt_recluster.adapter.operations import check_hooks
 from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     LoadedInto,
@@ -32,6 +32,7 @@ from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.operations.declaration import BRANCH
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
@@ -70,7 +71,7 @@ class ModelBuild:
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_kept = True  # whether the build writes into an existing table
         self._is_altered = False  # whether the table had its new clustering before the load
-        self._is_reclustered = False  # by a hook
+        self._is_reclustered = False  # whether a hook does or has done so
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # the key that it replaced
         self._postponed: str | None = None
@@ -105,7 +106,7 @@ class ModelBuild:
             )
         self._read_vars()
         with as_dbt_errors():
-            check_hooks(self._macros)
+            self._is_reclustered = check_hooks(self._macros)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -217,8 +218,7 @@ class ModelBuild:
                 )
             return result
         self.set_clustering()
-        by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
-        self._after_build(self._macros).finish(by_hook=by_hook)
+        self._after_build(self._macros).finish(by_hook=self._is_reclustered)
         # dbt-spark's relations do not say so, and the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
@@ -241,8 +241,8 @@ class ModelBuild:
             self._alter(this, restored_order(before, after))
 
     def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Recluster the node's table for a hook, in place of the automatic recluster."""
-        self._is_reclustered = True
+        """Recluster the node's table for a hook, in place of the automatic recluster unless it is a branch."""
+        self._is_reclustered |= arguments.get(BRANCH.name) is None
         if not self._tables.is_iceberg(macros["this"]):
             warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
             warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
+    BRANCH,
     FORMAT,
     MEASURED_KEY,
     TABLE,
@@ -44,7 +45,15 @@ from dbt_recluster.operations.declaration import (
 )
 from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, operation_named, record_metrics
 from dbt_recluster.operations.table_changes import recluster
-from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries
+from dbt_recluster.operations.tables import (
+    TABLES,
+    Node,
+    Target,
+    choose,
+    labelled,
+    project_queries,
+    required_table,
+)
 from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import (
     RESUME_WITH_DBT,
@@ -204,8 +213,9 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
     own = macros["this"].render() if has_table else None
     # An empty list or text is an error: it must not mean all tables.
     table = own if given.get(TABLE.name) is None else given[TABLE.name]
-    name = table.render() if isinstance(table, BaseRelation) else table
-    return {**given, TABLE.name: name}, own is not None and name == own
+    tables = table if isinstance(table, list) else [table]
+    names = [each.render() if isinstance(each, BaseRelation) else each for each in tables]
+    return {**given, TABLE.name: names if tables is table else names[0]}, own is not None and names == [own]
 
 
 def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,43 +229,69 @@ def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> 
     return arguments
 
 
-def check_hooks(macros: Mapping[str, Any]) -> None:
-    """Check what is constant in the operations that a node's hooks call, since those of a post_hook run after the load.
+def check_hooks(macros: Mapping[str, Any]) -> bool:
+    """Check the operations that a node's hooks call, since those of a post_hook run after the load.
+
+    Arguments count as far as they are known before the build: constants, vars and relations.
+
+    Returns:
+        Whether a post_hook reclusters the node's own table, perhaps conditionally.
 
     Raises:
-        OptionError, ClusterKeyError: An argument is wrong, or there is no such argument.
+        OptionError, ClusterKeyError: An argument is wrong, or there is no such argument or model.
     """
+    is_reclustered = False
     for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
-        tree = _parsed(hook)
+        tree = Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
         # Without what the hook itself defines.
-        known = meta.find_undeclared_variables(tree) & OPERATIONS.keys()
-        for call in tree.find_all(nodes.Call):
-            name = getattr(call.node, "name", "")
-            macro = getattr(macros.get(name), "macro", None)
-            if name in known and macro is not None and macro.package_name == "dbt_recluster":
-                given = {}
-                for word in call.kwargs:
-                    with suppress(nodes.Impossible, TypeError):  # a variable, or no value of Python's
-                        given[word.key] = word.value.as_const()
-                if given.get(TABLE.name) is None:
-                    given[TABLE.name] = "this"
-                OPERATIONS[name].read((TABLE, FORMAT), given)
+        known = meta.find_undeclared_variables(tree) & macros.keys()
+        for name, call in _operations_called(tree, known, macros):
+            words = {word.key: word.value for word in call.kwargs}
+            if len(call.args) + (TABLE.name in words) > 1:
+                raise OptionError(f"{name} takes one table; name its other arguments")
+            words |= zip([TABLE.name], call.args, strict=False)
+            given: dict[str, Any] = {}
+            for word, node in words.items():
+                with suppress(Exception):  # unknown before the build
+                    given[word] = _value(node, known, macros)
+            is_known = TABLE.name in given or TABLE.name not in words
+            given, is_own = with_table(given, macros)
+            read = OPERATIONS[name].read((TABLE, FORMAT), given)
+            for table in [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]:
+                if len(name_parts(table)) == 1:
+                    required_table(table, list(macros["graph"]["nodes"].values()))
+            is_main = not read.get("dry_run") and read.get(BRANCH.name) is None
+            is_after = name == recluster.name and hook in macros["post_hooks"]
+            is_reclustered |= is_after and is_known and is_own and is_main
+    return is_reclustered
 
 
-def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the text of a hook calls ``recluster``, perhaps conditionally, for its node's own table."""
-    for hook in hooks:
-        for call in _parsed(hook).find_all(nodes.Call):
-            # recluster() or dbt.recluster()
-            name = getattr(call.node, "name", getattr(call.node, "attr", None))
-            tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
-            if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
-                return True
-    return False
+def _operations_called(
+    tree: nodes.Template, known: set[str], macros: Mapping[str, Any]
+) -> Iterator[tuple[str, nodes.Call]]:
+    """Yield the calls of operations in a hook, ``recluster()`` or ``dbt.recluster()``."""
+    for call in tree.find_all(nodes.Call):
+        name = getattr(call.node, "name", "") or getattr(call.node, "attr", "")
+        if name not in OPERATIONS:
+            continue
+        macro = getattr(macros.get(name), "macro", None) if name in known else None
+        is_ours = macro is not None and macro.package_name == "dbt_recluster"
+        if is_ours or getattr(getattr(call.node, "node", None), "name", "") in ("dbt", "dbt_recluster"):
+            yield name, call
 
 
-def _parsed(hook: Mapping[str, Any]) -> nodes.Template:
-    return Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
+def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
+    """Evaluate an argument; raise an exception if only the hook itself can."""
+    environment, name = Environment(), "value_of_argument"
+    template = nodes.Template([nodes.Assign(nodes.Name(name, "store"), node)])
+    template.set_lineno(1).set_environment(environment)
+    called = {getattr(call.node, "name", None) for call in template.find_all(nodes.Call)}
+    named = {each.name for each in template.find_all(nodes.Name)} - {name}
+    if not called <= {"var", "env_var", "ref", "source"} or not named <= known:
+        raise OptionError("unknown before the build")
+    compiled = environment.compile(template)
+    module = environment.template_class.from_code(environment, compiled, {}).make_module(dict(macros))
+    return getattr(module, name)
 
 
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---

@@ -80,6 +80,27 @@ class TestModels(Hooked):
         assert figures["rows_rewritten"] > 0
         assert figures["_message"].startswith("OK (1.0 of 1, reclustered ")
 
+    def test_a_plan_or_a_branch_leaves_the_table_to_the_automatic_recluster(
+        self, project: Any, rounds: Any
+    ) -> None:
+        branch = [
+            "alter table {{ this }} create branch if not exists audit",
+            "{{ recluster(branch='audit') }}",
+        ]
+        hooks = {
+            "planned": "{{ recluster(dry_run=true) }}",
+            "branched": branch,
+            "listed": "{{ recluster([this]) }}",
+        }
+        for name, hook in hooks.items():
+            self.write(project, name, hook)
+        for load in range(2):
+            results, log = self.load(load, "--select", *hooks)
+        assert {name: len(rounds(name)) for name in hooks} == dict.fromkeys(hooks, 1)
+        assert f"1 of 1 {project.test_schema}.planned: would recluster 2 blocks" in log
+        assert "branch audit: " in results["branched"].message
+        assert results["branched"].adapter_response["recluster_rounds"] == 1
+
     def test_nothing_in_a_run_that_leaves_it_out(self, project: Any, rounds: Any) -> None:
         before = len(rounds("own"))
         self.load(3, "--select", "own", "--empty")
@@ -149,7 +170,9 @@ class TestHooksThatCannot(Hooked):
         assert misspelt in self.message(project, "{{ recluster(dept=1) }}", "misspelt")
         wrong = "{{ expire_snapshots(older_than='0 fortnights') }}"
         assert "older_than must be a date such as" in self.message(project, wrong, "wrong")
-        names = {"unquoted", "early", "misspelt", "wrong"}
+        of_var = "{{ recluster(depth=var('load')) }}"
+        assert "depth must be" in self.message(project, of_var, "of_var")
+        names = {"unquoted", "early", "misspelt", "wrong", "of_var"}
         assert not names & {row.tableName for row in sql("show tables in {schema}")}
 
     def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
@@ -188,7 +211,11 @@ class TestOtherOperations(Hooked):
         ROWS,
         first={**KEYED, "automatic_clustering": False},
         second={**KEYED, "post_hook": "{{ recluster(table=ref('first')) }}"},
-        third={**KEYED, "post_hook": ["{{ clustering_depth() }}", "{{ recluster(dry_run=true) }}"]},
+        third={
+            **KEYED,
+            "automatic_clustering": False,
+            "post_hook": ["{{ clustering_depth() }}", "{{ recluster(dry_run=true) }}"],
+        },
         special={**KEYED, "materialized": "special", "post_hook": "{{ recluster() }}"},
     )
     MACROS = {
