@@ -216,6 +216,7 @@ class IcebergTable:
         """
         from pyspark.sql.types import StructType
 
+        self._check_schema_of_snapshot()
         # spark.table() would load the metadata again.
         with self._as_unsupported():
             schema = self.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
@@ -226,6 +227,36 @@ class IcebergTable:
             path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
         }
         return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
+
+    def _check_schema_of_snapshot(self) -> None:
+        """Refuse a snapshot that cannot be rewritten by the table's schema, by which Iceberg reads it.
+
+        After a full refresh, a branch or an older snapshot may have other types under the same field ids.
+        """
+        snapshot_id, branch, lost = self.snapshot_id, self.branch, []
+        schema_id = None if snapshot_id is None else self.java.snapshot(snapshot_id).schemaId()
+        if schema_id is None or schema_id == self.java.schema().schemaId():
+            return
+        former = json.loads(self.iceberg.SchemaParser.toJson(self.java.schemas().get(schema_id)))
+        types = {field_id: kind for _, kind, field_id, _ in leaf_fields(json.loads(self.schema_json))}
+        for path, kind, field_id, _ in leaf_fields(former):
+            if field_id in types and not self._is_promotion(kind, types[field_id]):
+                lost.append(f"{path} ({kind}, now {types[field_id]})")
+            elif field_id not in types and branch is not None:
+                lost.append(path)
+        if lost:
+            remedy = f"alter table {self.name} create or replace branch `{branch}`"
+            raise UnsupportedTableError(
+                f"{self.name}{f', branch {branch}' if branch else ''}: its snapshot is of another schema: "
+                f"{', '.join(lost)}. {f'Make the branch again: {remedy}' if branch else 'Build the table again'}"
+            )
+
+    def _is_promotion(self, kind: Any, wider: Any) -> bool:
+        """Whether Iceberg reads values of a type, as in a schema's JSON, as another."""
+        if not (isinstance(kind, str) and isinstance(wider, str)):
+            return bool(kind == wider)
+        of = self.iceberg.types.Types.fromPrimitiveString
+        return bool(self.iceberg.types.TypeUtil.isPromotionAllowed(of(kind), of(wider)))
 
     @property
     def case_sensitive(self) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from tables import Meanwhile, append, checksum, forget_checkpoints, make_table, orphans, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.exceptions import ClusterKeyError, NotAnIcebergTableError, OptionError
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    NotAnIcebergTableError,
+    OptionError,
+    UnsupportedTableError,
+)
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
@@ -118,6 +124,49 @@ def test_what_a_branch_refuses(spark: Any, schema: str) -> None:
     main = head(spark, name)
     assert recluster(spark, name, branch="main", **OPTIONS).rounds
     assert head(spark, name) != main
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("alter table {} drop column v", "v"),
+        (
+            "create or replace table {} using iceberg as select 1L as id, 'x' as k, 'y' as v",
+            "k (int, now string)",
+        ),
+        ("create or replace table {} using iceberg as select 1L as id, 2 as k, 'y' as w", "v"),
+    ],
+)
+def test_a_branch_of_another_schema_is_refused(spark: Any, schema: str, change: str, lost: str) -> None:
+    """Iceberg reads a branch by the table's schema: a recluster would lose columns, or fail on their types."""
+    name = with_branch(spark, schema)
+    spark.sql(change.format(name))
+    before = IcebergTable.load(spark, name).on_branch("audit").snapshot_id
+    with pytest.raises(
+        UnsupportedTableError, match=rf"branch audit: .* of another schema: {re.escape(lost)}"
+    ):
+        recluster(spark, name, "k", branch="audit", **OPTIONS)
+    assert IcebergTable.load(spark, name).on_branch("audit").snapshot_id == before
+
+
+def test_a_branch_and_a_schema_that_only_grew(spark: Any, schema: str) -> None:
+    name = with_branch(spark, schema)
+    before = checksum(spark, name)[0]
+    spark.sql(f"alter table {name} add column w int")
+    spark.sql(f"alter table {name} rename column v to u")
+    spark.sql(f"alter table {name} alter column k type bigint")
+    assert recluster(spark, name, branch="audit", **OPTIONS).rounds
+    assert checksum(spark, f"{name} version as of 'audit'")[0] == before
+
+
+def test_a_table_rolled_back_to_another_schema_is_refused(spark: Any, schema: str) -> None:
+    name = with_branch(spark, schema)
+    main = head(spark, name)
+    spark.sql(f"create or replace table {name} using iceberg as select 1L as id, 'x' as k")
+    spark.sql(f"call spark_catalog.system.set_current_snapshot('{name}', {main})")
+    with pytest.raises(UnsupportedTableError, match=r"of another schema: k \(int, now string\)"):
+        recluster(spark, name, "k", **OPTIONS)
+    assert head(spark, name) == main
 
 
 @pytest.mark.thorough
