@@ -208,8 +208,8 @@ def _version() -> str:
 class SettledBlocks:
     """The record of settled blocks, applied to the blocks that are planned by a policy.
 
-    ``recorded`` is the property. ``rules`` are a digest of all else that the plan depends on; a record of other rules
-    counts as none.
+    ``recorded`` is the property. ``rules`` are a digest of all else that the plan depends on; they are part of the
+    names of partitions, so records of other rules, like those of other files, count as none.
     """
 
     def __init__(
@@ -219,11 +219,12 @@ class SettledBlocks:
         self._commits, self._recorded = REST.load(recorded, self._read) or ([], {})
 
     def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
-        if record["rules"] != self._rules:
-            return None
         partitions = record["partitions"].items()
-        of_partition = {str(name): (float(depth), int(first)) for name, (depth, first) in partitions}
-        return list(map(int, record["commits"])), of_partition
+        commits = list(map(int, record["commits"]))
+        of_partition = {
+            str(name): (float(depth), range(len(commits))[first]) for name, (depth, first) in partitions
+        }
+        return commits, of_partition
 
     @cached_property
     def settled(self) -> BoolArray:
@@ -231,7 +232,7 @@ class SettledBlocks:
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
             if self._depths[number] >= depth - 1e-6:  # recorded depths are rounded
-                is_of_commits = np.isin(self._metadata.added_by, self._commits[max(first, 0) :])
+                is_of_commits = np.isin(self._metadata.added_by, self._commits[first:])
                 settled |= is_of_commits & (self._blocks.partition == number)
         return settled
 
@@ -241,25 +242,37 @@ class SettledBlocks:
         return float(self._depths[np.unique(self._blocks.partition[self.settled])].max())
 
     def after(
-        self, plan: Plan, paths: Sequence[tuple[Iterable[str], Iterable[str]]], commits: Sequence[int]
+        self,
+        plan: Plan,
+        paths: Sequence[tuple[Iterable[str], Iterable[str]]],
+        commits: Sequence[int],
+        shared: str | None = None,
     ) -> dict[str, str | None]:
-        """Return the property after a commit of a plan, given the paths that each set wrote, and those it replaced."""
+        """Return the property after a commit of a plan, given the paths that each set wrote, and those it replaced.
+
+        ``shared`` is the property before the commit if other branches may have records in it, which stay.
+        """
         checksums = self._checksums.copy()
         for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
         merged = {block_set.partition for block_set in plan.block_sets if block_set.is_merge}
         settling = set(np.unique(self._blocks.partition[self.settled]).tolist())
-        kept = {}
+        known, others = REST.load(shared, self._read) or ([], {})
+        ours, own = [*self._commits, *commits], dict[str, tuple[float, int]]()
+        commits = [*(commit for commit in self._commits if commit not in known), *known, *commits]
         for number in {**self._of_partition, **dict.fromkeys(merged)}:
             depth, first = self._of_partition.get(number, (np.inf, 0))
             if number in merged and number not in settling:
                 depth, first = min(depth, float(self._depths[number])), len(self._commits)
-            kept[str(checksums[number])] = (round(depth, 6), first)
+            own[self._name(checksums[number])] = (round(depth, 6), commits.index(ours[first]))
+        kept = {
+            n: (depth, commits.index(known[first])) for n, (depth, first) in others.items() if n not in own
+        }
+        kept |= own
         while kept:
             oldest = min(first for _, first in kept.values())
             partitions = {name: [depth, first - oldest] for name, (depth, first) in kept.items()}
-            record = {"rules": self._rules, "commits": [*self._commits[oldest:], *commits]}
-            text = REST.dump({**record, "partitions": partitions})
+            text = REST.dump({"commits": commits[oldest:], "partitions": partitions})
             if len(text) <= REST.longest:
                 return {REST: text}
             del kept[next(iter(kept))]
@@ -270,8 +283,12 @@ class SettledBlocks:
         """The depth and the first commit of each recorded partition, by its code."""
         if not self._recorded:  # spares the checksums
             return {}
-        names = enumerate(map(str, self._checksums.tolist()))
+        names = enumerate(map(self._name, self._checksums.tolist()))
         return {number: self._recorded[name] for number, name in names if name in self._recorded}
+
+    def _name(self, checksum: int) -> str:
+        """Return the name of a partition in the record: by its files and the rules."""
+        return str(checksum + _checksum([self._rules]))
 
     @cached_property
     def _depths(self) -> FloatArray:

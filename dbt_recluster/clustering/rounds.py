@@ -125,7 +125,8 @@ class MergedRound(RoundRecord):
             changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
         if planned.record is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
-            changes |= planned.record.after(planned.plan, paths, snapshots)
+            shared = after.properties.get(REST) if after.has_other_branches else None
+            changes |= planned.record.after(planned.plan, paths, snapshots, shared)
         return changes
 
 

@@ -139,6 +139,11 @@ class IcebergTable:
             )
         return heads[self.branch]
 
+    @property
+    def has_other_branches(self) -> bool:
+        """Whether the table has a branch besides this one."""
+        return bool(branch_heads(self.java).keys() - {self.branch or MAIN})
+
     def current_snapshot(self) -> Snapshot | None:
         """Return the current snapshot, None if the table is empty."""
         snapshot_id = self.snapshot_id

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
-from dbt_recluster.iceberg.snapshots import GREATEST_LONG, MAIN, branch_heads, whole_number
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.sort_order import CURVE_DIGEST, curve_digest, is_cluster_key, key_id
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -139,7 +139,7 @@ class LevelChanges:
         planned = RecordedLevels.of(table.properties)
         number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
         live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-        if branch_heads(table.java).keys() - {table.branch or MAIN}:
+        if table.has_other_branches:
             # Other branches may have blocks of any recorded snapshot.
             return cls(planned, {**planned.by_number, **live}, frozenset())
         return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))

@@ -16,7 +16,7 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
@@ -72,6 +72,32 @@ def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, key: str
     assert clustering_history(spark, name)[-1].is_recluster
     assert checksum(spark, name) == before
     assert orphans(spark, name) == set()
+
+
+def test_a_recluster_of_a_branch_leaves_main_at_rest(spark: Any, schema: str) -> None:
+    """Few values overlap after each merge, so only the record of settled blocks ends merging."""
+    name, options = f"{schema}.t", {"depth": 1, "block_rows": 64, "final": True}
+    spark.sql(f"create table {name} (a int, b int) using iceberg")
+
+    def load(target: str, seed: int) -> None:
+        values = (f"pmod(hash(id, {seed}), 7) a", f"pmod(hash(id, -{seed}), 7) b")
+        spark.range(1024).selectExpr(*values).coalesce(1).writeTo(target).append()
+
+    load(name, 0)
+    recluster(spark, name, "hilbert(a, b)", **options)
+    load(name, 1)
+    assert recluster(spark, name, **options).rounds
+    spark.sql(f"alter table {name} create branch audit")
+    load(f"{name}.branch_audit", 2)
+    of_branch: dict[str, Any] = {**options, "branch": "audit", "depth": 1.1}
+    assert recluster(spark, name, **of_branch).rounds
+    assert recluster(spark, name, **options).rounds == []
+    assert recluster(spark, name, **of_branch).rounds == []
+    load(name, 3)
+    assert recluster(spark, name, **options).rounds
+    assert recluster(spark, name, **of_branch).rounds == []
+    IcebergTable.load(spark, name).set_property(REST, None)
+    assert all(recluster(spark, name, dry_run=True, **each).plan.sets for each in (options, of_branch))
 
 
 @pytest.mark.thorough

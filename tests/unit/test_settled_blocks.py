@@ -76,7 +76,7 @@ def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(
     [(1, {}), (["x"], {}), ([1], []), ([1], {"1": 2}), ([1], {"1": [2, "x"]}), (None, None)],
 )
 def test_a_damaged_record_counts_as_none(commits: Any, partitions: Any) -> None:
-    record = {"rules": RULES, "commits": commits, "partitions": partitions}
+    record = {"commits": commits, "partitions": partitions}
     assert not rest_of("bcxy", json.dumps(record)).settled.any()
 
 
@@ -87,3 +87,15 @@ def test_less_depth_than_before_the_merge_wakes_them_except_by_rounding(more: fl
     partitions = record["partitions"].items()
     record["partitions"] = {name: [round(depth + more, 7), first] for name, (depth, first) in partitions}
     assert rest_of("bcxy", json.dumps(record)).settled.tolist() == [False, settled, False, False]
+
+
+def test_the_record_of_other_files_stays_where_branches_share_it() -> None:
+    of_main = merged("abxy", "bc", "ab", 3)
+    other = rest_of("de", None, "of a branch")
+    planned = Plan((BlockSet(np.arange(2), 0, 0, 100, 2, 1, 1, 1, 0, is_merge=True),), 0, 0, "")
+    shared = other.after(planned, [("fg", "de")], [6, 7], of_main)["recluster.rest"]
+    assert rest_of("bcxy", shared).settled.tolist() == [False, True, False, False]
+    assert rest_of("fg", shared, "of a branch").settled.all()
+    assert not rest_of("fg", shared).settled.any()
+    alone = other.after(planned, [("fg", "de")], [6, 7])["recluster.rest"]
+    assert not rest_of("bcxy", alone).settled.any()
