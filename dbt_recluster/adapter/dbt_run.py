@@ -42,17 +42,18 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.operations.declaration import BRANCH, METRICS, Answer, Call, RunBudget
+from dbt_recluster.operations.declaration import BRANCH, METRICS, PRICES, Answer, Call, RunBudget
 from dbt_recluster.operations.inspection import record_metrics
 from dbt_recluster.operations.table_changes import recluster
-from dbt_recluster.operations.tables import ModelOptions, Target
+from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
 from dbt_recluster.report.operation_text import maintained
 from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, recluster_line
-from dbt_recluster.text import count_noun
+from dbt_recluster.text import count_noun, did_you_mean
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
+_NAMES = (AUTOMATIC_CLUSTERING_VAR, AUTOMATIC_CLUSTERING_ENV, BUDGET_VAR, METRICS.var, PRICES.var)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,17 @@ class DbtRun:
         is_first = subject not in self._warned
         self._warned.add(subject)
         return is_first
+
+    def settings(self, macros: Mapping[str, Any]) -> RunVars:
+        """Read the run's vars; warn once about those, and variables of the environment, that resemble one."""
+        config = self._adapter.config
+        given = {**config.vars.to_dict(), **config.cli_vars}
+        scopes = [given, os.environ, *(value for value in given.values() if isinstance(value, Mapping))]
+        for name in sorted({str(name) for scope in scopes for name in scope}.difference(_NAMES)):
+            if is_similar(name, _NAMES) and self.first_time(f"var {name}"):
+                warn = macros["exceptions"]["warn"]
+                warn(f"there is no var or environment variable {name}; {did_you_mean(name, _NAMES)}")
+        return RunVars.of(macros["var"])
 
     def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the settings."""

@@ -347,7 +347,6 @@ class ReclusterAdapter(SparkAdapter):
         In a hook that reclusters the hook's own table, it is the recluster after the build. The error of a hook of the
         run is the statement returned: dbt takes an exception there for Ctrl-C.
         """
-        from dbt_recluster.adapter.dbt_run import RunVars
         from dbt_recluster.adapter.operations import acts, operate, recluster_arguments, with_table
 
         try:
@@ -358,7 +357,7 @@ class ReclusterAdapter(SparkAdapter):
                 elif is_own and name == "recluster" and not given.get("dry_run"):
                     self.current_build().recluster(macros, recluster_arguments(given, macros))
                 else:
-                    operate(name, given, macros, self.run.context(RunVars.of(macros["var"])))
+                    operate(name, given, macros, self.run.context(self.run.settings(macros)))
         except DbtRuntimeError as e:
             if (macros.get("model") or {}).get("resource_type") != "operation":
                 raise

@@ -117,7 +117,7 @@ class ModelBuild:
 
     def _read_vars(self) -> None:
         with as_dbt_errors():
-            self._settings = RunVars.of(self._macros["var"])
+            self._settings = self._run.settings(self._macros)
 
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""

@@ -74,7 +74,7 @@ class DbtContext:
     budget: RunBudget
     trigger: str = "manual"
     resume: str = RESUME_WITH_DBT
-    absent: str = "not built yet"
+    absent: str = "not built yet as an Iceberg table"
     records_options: bool = False
 
     def open(self, relation: str) -> ClusteredTable:
@@ -82,10 +82,12 @@ class DbtContext:
         return self.tables.session.open(relation)
 
     def exists(self, target: Target) -> bool:
-        """Return whether a table is built."""
+        """Return whether an Iceberg table is built; ``dbt clone`` leaves views."""
         *catalog, schema, identifier = name_parts(target.relation)
         database: Any = catalog[0] if catalog else self.adapter.config.credentials.database
-        return self.adapter.get_relation(database, schema, identifier) is not None
+        relation: Any = self.adapter.get_relation(database, schema, identifier)
+        # The format of what a materialization of the project's own has just built is unknown.
+        return relation is not None and not relation.is_view and relation.is_iceberg is not False
 
     def names(self) -> NameResolution:
         """Return which table a name means to the connection."""

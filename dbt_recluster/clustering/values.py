@@ -30,6 +30,7 @@ Queries = Sequence[str] | Mapping[str, str]
 _EVEN = "even"
 # The most characters of declared reads in a table's property; a Hive metastore holds 4,000.
 _MOST_CHARACTERS = 3_500
+_GREATEST_NUMBER = 1e15
 _GREATEST_WEIGHT = 1e9  # so that sums stay finite
 
 _EXAMPLE = "\"event_date >= date'2026-01-01'\""
@@ -44,13 +45,13 @@ _QUERY = re.compile(
 
 
 def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any], T]:
-    """Return a parser by ``read``, which returns None or raises ValueError, TypeError or OverflowError for bad values.
+    """Return a parser by ``read``, which returns None or raises for bad values, also for those of other types.
 
     ``expected`` is what its error says after "must be".
     """
 
     def parse(name: str, value: Any) -> T:
-        with suppress(ValueError, TypeError, OverflowError):
+        with suppress(ValueError, TypeError, OverflowError, AttributeError):
             if (result := read(value)) is not None:
                 return result
         raise OptionError(f"{name} must be {expected}, not {value!r:.80}")
@@ -65,12 +66,12 @@ def parse_iso_time(text: str) -> datetime:
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a finite number, also from a string, or None."""
+    """Return a number, also from a string; None for anything else, and for what overflows in sums and dates."""
     number = math.nan
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         with suppress(ValueError, OverflowError):
             number = float(value)
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _GREATEST_NUMBER else None
 
 
 def _bytes(value: Any) -> int | None:

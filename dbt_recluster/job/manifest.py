@@ -31,6 +31,14 @@ from dbt_recluster.text import did_you_mean
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
+# What is read of nodes, their configs, and groups. A value of another type, which no dbt writes, counts as absent.
+_TYPES = {
+    **dict.fromkeys(
+        ("name", "alias", "identifier", "database", "schema", "package_name", "group", "compiled_path"), str
+    ),
+    **dict.fromkeys(("depends_on", "meta", "owner"), dict),
+    **dict.fromkeys(("nodes", "tags"), list),
+}
 
 
 @dataclass(frozen=True)
@@ -59,18 +67,24 @@ class Manifest:
             database = catalog or spark_names.get(str(node.get("database")), names["database"])
             return {**node, **names, "database": database, **more}
 
-        given, sources = content.get("nodes"), content.get("sources")
+        given, (sources, groups) = content.get("nodes"), map(_typed, map(content.get, ("sources", "groups")))
         if not isinstance(given, dict):
             schema = content["metadata"]["dbt_schema_version"]
             raise ManifestError(
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
         _check_nodes(given, path)
-        nodes = {unique_id: placed(node, unique_id=unique_id) for unique_id, node in given.items()}
+        nodes = {
+            unique_id: placed(
+                _typed(node),
+                unique_id=unique_id,
+                config=_typed(node["config"]),
+                depends_on=_typed(node.get("depends_on")),
+            )
+            for unique_id, node in given.items()
+        }
         _check_relations(nodes, path)
-        known = [
-            node for node in (sources if isinstance(sources, dict) else {}).values() if isinstance(node, dict)
-        ]
+        known = list(map(_typed, sources.values()))
         catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
         for name in spark_names:
             if name not in catalogs:
@@ -81,7 +95,8 @@ class Manifest:
             for node in (*nodes.values(), *map(placed, known))
             if node.get("relation_name") and node.get("schema") and node["alias"]
         }
-        return cls(path, labelled(nodes, content.get("groups") or {}), relations, content["metadata"])
+        groups = {name: _typed(group) for name, group in groups.items()}
+        return cls(path, labelled(nodes, groups), relations, content["metadata"])
 
     def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
         """Return the ids of the nodes that ``--select`` names; ``-`` stands for the lines of ``dbt ls``."""
@@ -189,8 +204,15 @@ def _check_nodes(nodes: Mapping[str, Any], path: Path) -> None:
     for unique_id, node in nodes.items():
         if not isinstance(node, dict) or not isinstance(node.get("config"), dict):
             raise ManifestError(f"{path}: node {unique_id} has no config")
-        if has_table(node) and not all(isinstance(node.get(part), str) for part in ("schema", "name")):
-            raise ManifestError(f"{path}: node {unique_id} has no schema or name")
+        names = (node.get("schema"), node.get("name"), node.get("alias") or "", node.get("database") or "")
+        if has_table(node) and not all(isinstance(name, str) for name in names):
+            raise ManifestError(f"{path}: node {unique_id} has no schema or name, or one that is no text")
+
+
+def _typed(given: Any) -> dict[str, Any]:
+    """Return an object of JSON without values of another type than dbt's; none for anything else."""
+    values = given if isinstance(given, dict) else {}
+    return {name: value for name, value in values.items() if isinstance(value, _TYPES.get(name, object))}
 
 
 def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:

@@ -162,20 +162,20 @@ def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = No
     for key in config:
         if key.startswith(_PREFIX) and key not in CONFIGS:
             yield f"there is no config {key}; {_meant(key, CONFIGS)}"
-        elif others is not None and key not in others and key not in CONFIGS and _is_similar(key, CONFIGS):
+        elif others is not None and key not in others and key not in CONFIGS and is_similar(key, CONFIGS):
             yield f"there is no config {key}; {did_you_mean(key, CONFIGS)}"
     meta = config.get("meta")
     for name, value in meta.items() if isinstance(meta, Mapping) else ():
-        if name != META and _is_similar(str(name), (META,)):
+        if name != META and is_similar(str(name), (META,)):
             yield f"meta.{name} is not read; did you mean meta.{META}?"
         for key in value if name == META and isinstance(value, Mapping) else ():
             if key not in MODEL_OPTIONS:
                 yield f"there is no meta.{META}.{key}; {_meant(str(key), MODEL_OPTIONS)}"
 
 
-def _is_similar(name: str, names: Iterable[str]) -> bool:
-    # Projects have names of their own, such as cluster_by_old, that are less similar.
-    return bool(get_close_matches(name.lower(), names, n=1, cutoff=0.88))
+def is_similar(name: str, names: Iterable[str]) -> bool:
+    """Return whether a name is probably a misspelt one of ours; projects have own ones, such as cluster_by_old."""
+    return bool(get_close_matches(name.lower(), map(str.lower, names), n=1, cutoff=0.88))
 
 
 def _meant(name: str, known: Mapping[str, Option]) -> str:
@@ -362,7 +362,7 @@ def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
     children: dict[str, list[Node]] = {}
     for node in nodes.values():
         for parent in (node.get("depends_on") or {}).get("nodes") or ():
-            children.setdefault(parent, []).append(node)
+            children.setdefault(str(parent), []).append(node)
     reached, waiting = set(), [unique_id]
     while waiting:
         for node in children.get(waiting.pop(), ()):

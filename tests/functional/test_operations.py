@@ -56,6 +56,18 @@ class TestRunOperation(Clustering):
         assert f"{table}: nothing to do" in operate("recluster", f"{{table: {table}}}")
 
 
+class TestTablesThatAreNot(Clustering):
+    MODELS = {"events.sql": BY_HAND, "others.sql": BY_HAND}
+
+    def test_what_is_no_table_of_iceberg_is_passed_over(self, project: Any, sql: Any) -> None:
+        """After `dbt clone`, a model's relation is a view."""
+        for name, create in (("events", "view {} as"), ("others", "table {} using parquet as")):
+            relation = f"{project.test_schema}.{name}"
+            sql(f"create {create.format(relation)} select 1L as id, 1 as k")
+            assert f"{relation}: not built yet as an Iceberg table" in operate("recluster")
+        assert "of this project is built yet" in operate("clustering_overview")
+
+
 MAINTAINED = EVENTS.replace("automatic_clustering=false", "recluster_maintain=true, recluster_depth=1")
 TAGGED = "{{ config(materialized='table', tags=['hourly'], cluster_by='id') }} select id from range(10)"
 VERSIONS = "models: [{name: ver, latest_version: 2, versions: [{v: 1}, {v: 2, config: {tags: [hourly]}}]}]"

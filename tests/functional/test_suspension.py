@@ -169,6 +169,11 @@ class TestBudget(Operations):
         results = run_dbt(["run", "--vars", '{"load": 9, "recluster_max_bytes": "lots"}'], expect_pass=False)
         assert "var recluster_max_bytes must be a number of bytes above 0" in results[0].message
         assert files(sql, "one") == before
+        _, log = run_dbt_and_capture(["run", "--vars", '{"load": 9, "recluster_max_byte": "1 KB"}'])
+        meant = (
+            "there is no var or environment variable recluster_max_byte; did you mean recluster_max_bytes?"
+        )
+        assert log.count(meant) == 1
 
 
 class TestTablesThatAreMadeAnew(Operations):

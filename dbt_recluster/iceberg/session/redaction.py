@@ -27,9 +27,10 @@ _HARMLESS = re.compile(
     r"""spark\.(?:app|driver|dynamicAllocation|eventLog|executor|files|jars|kubernetes|local|log|master|memory|pyspark
     |python|scheduler|serializer|shuffle|speculation|sql(?!\.catalog\.)|storage|submit|task|ui|yarn
     )(?:\.(?!repositories|\w+Env\.).*)? | spark\.sql\.catalog\.\w+(?:\.(?:cache|table-default|table-override).*)?
-    | (?:.*[._-])?(?:auth|catalog|class|cluster|codec|cores|database|driver|endpoint|files|format|host|impl|jars|keytab
-    |level|master|memory|method|mode|name|namespace|organization|packages|path|port|principal|queue|region|schema|scheme
-    |scope|threads|type|user|username|version|warehouse) | [eintvx] | it | verbose""",
+    | (?:.*[._-])?(?:archive|auth|catalog|class|cluster|codec|cores|database|driver|endpoint|files|format|host|impl
+    |interval|jars|keytab|level|master|memory|method|mode|name|namespace|organization|packages|path|port|principal|queue
+    |region|retries|schema|scheme|scope|ssl|threads|timeout|type|user|username|version|warehouse) | [eintvx] | it
+    | retry_all | verbose""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SECRET = (

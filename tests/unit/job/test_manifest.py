@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbt_recluster.exceptions import ManifestError, OptionError
+from dbt_recluster.exceptions import ManifestError, OptionError, ReclusterError
 from dbt_recluster.job.manifest import Manifest, translate_to_spark
+from dbt_recluster.names import NameResolution
+from dbt_recluster.operations.tables import choose
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 
@@ -229,3 +234,41 @@ def test_names_between_double_quotes_are_translated(query: str, read: str | None
 )
 def test_names_as_spark_writes_them_are_translated(query: str, read: str | None) -> None:
     assert translate_to_spark(query, SPARK) == (read or query)
+
+
+WHOLE = {
+    "metadata": {"dbt_schema_version": SCHEMA},
+    "nodes": {
+        "model.shop.orders": node("orders", group="sales", tags=["daily"], config={"meta": {"owner": "Ann"}}),
+        "model.shop.b": node(
+            "b", relation_name="b", depends_on={"nodes": ["model.shop.orders"]}, compiled_path="b"
+        ),
+    },
+    "sources": {"source.shop.s.t": {"name": "t", "identifier": "t", "schema": "s", "relation_name": "t"}},
+    "groups": {"group.shop.sales": {"name": "sales", "package_name": "shop", "owner": {"name": "Bob"}}},
+}
+
+
+def places(values: Any, *above: str) -> Iterator[tuple[str, ...]]:
+    """The places of all values of a JSON object."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        yield (*above, name)
+        yield from places(value, *above, name)
+
+
+@pytest.mark.parametrize("place", list(places(WHOLE)), ids="/".join)
+def test_values_of_other_types_are_no_fault(place: tuple[str, ...], tmp_path: Path) -> None:
+    """Other dbts write manifests too."""
+    names = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)
+    path, *above, last = tmp_path / "manifest.json", *place
+    for value in (5, 1.5, True, None, "text", [], [1], [["a"]], [{}], {}, {"a": 1}):
+        content = inner = copy.deepcopy(WHOLE)
+        for name in above:
+            inner = inner[name]
+        inner[last] = value
+        path.write_text(json.dumps(content))
+        with suppress(ReclusterError):
+            manifest = Manifest.read(path)
+            for unique_id in manifest.nodes:
+                manifest.queries(unique_id)
+            choose(manifest.nodes.values(), ["orders", "s.orders"], names)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from dbt_recluster.clustering.values import moment, parse_moment
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.operations.declaration import FORMAT, TABLE
 from dbt_recluster.operations.inspection import OPERATIONS, operation_named
 
@@ -35,3 +36,28 @@ def test_a_misspelt_name_is_answered_with_the_nearest_or_all() -> None:
         operation_named("reclustr")
     with pytest.raises(OptionError, match="there is no operation vacuum; there are recluster, "):
         operation_named("vacuum")
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_no_value_of_an_argument_is_a_fault(name: str) -> None:
+    """Values come from YAML and Jinja, so they have any type."""
+    operation = OPERATIONS[name]
+    for argument in (TABLE, FORMAT, *operation.arguments):
+        for value in (
+            5,
+            1e308,
+            -1,
+            True,
+            "",
+            "x",
+            "1e400",
+            [],
+            [[]],
+            [{}],
+            {},
+            {"days": 1e308},
+            b"x",
+            object(),
+        ):
+            with suppress(ReclusterError):
+                argument.read(value)

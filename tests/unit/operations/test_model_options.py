@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead
-from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import (
     CONFIGS,
@@ -161,3 +162,16 @@ def test_a_wrong_value_of_a_table_names_its_property() -> None:
             MODEL_OPTIONS[name].of_table({f"recluster.option.{name}": value})
     with pytest.raises(ClusterKeyError, match=r"^table property recluster\.cluster_by: cluster_by item"):
         recorded_key({"recluster.cluster_by": "upper(name)"})
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_value_of_a_config_is_a_fault(name: str) -> None:
+    for value in (5, 1e308, "", "x", [], [[]], [{}], {}, object()):
+        with suppress(ReclusterError):
+            parse(**{name: value})
+
+
+def test_a_number_that_overflows_is_refused() -> None:
+    for unit in ("hours", "days", "rows", "commits"):
+        with pytest.raises(OptionError, match="recluster_after must be a mapping"):
+            parse(recluster_after={unit: 1e308})

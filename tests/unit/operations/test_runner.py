@@ -38,8 +38,9 @@ TARGETS = [
 
 
 def context(unbuilt: str = "unbuilt", **more: Any) -> DbtContext:
+    table = SimpleNamespace(is_view=False, is_iceberg=None)
     adapter: Any = SimpleNamespace(
-        get_relation=lambda *name: None if name[-1] == unbuilt else name,
+        get_relation=lambda *name: None if name[-1] == unbuilt else table,
         config=SimpleNamespace(credentials=SimpleNamespace(database=None)),
     )
     no_tables: Any = None
@@ -87,7 +88,7 @@ def test_a_rewrite_has_numbered_lines_and_its_plan_below() -> None:
         "1 of 7 s.misconfigured: failed: its model is wrong: so",
         "2 of 7 s.broken: failed: it is broken",
         "3 of 7 s.speaks: failed: s.speaks for itself",
-        "4 of 7 s.unbuilt: not built yet",
+        "4 of 7 s.unbuilt: not built yet as an Iceberg table",
         *("5 of 7 s.unbuilt: would", "plan", "! s.unbuilt: it is old"),
         *("6 of 7 s.good: would", "plan", "! s.good: it is old"),
         "7 of 7 s.late: not reclustered, all is spent",
