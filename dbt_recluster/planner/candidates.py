@@ -8,7 +8,7 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -311,6 +311,17 @@ class SetLimits(NamedTuple):
 
     bytes: int | None = None
     blocks: int | None = None
+    # Returns which of some sets of the candidates are worth a merge, bool (sets,).
+    worthwhile: Callable[[BlockSets], BoolArray] | None = None
+
+    def gainful(self, sets: BlockSets) -> BlockSets:
+        """The sets that are worth a merge."""
+        return sets.only(self.worthwhile(sets)) if self.worthwhile and len(sets) else sets
+
+    def reached(self, sets: BlockSets, size: IntArray) -> BoolArray:
+        """Whether sets have no room for as much again, or one more block: bool (sets,)."""
+        reached = sets.size >= (self.blocks or np.inf)
+        return reached | (2 * sets.total(size) > (self.bytes or np.inf))
 
 
 def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> BlockSets:
@@ -318,7 +329,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits:
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
     a gap would add depth in the gap, and one for each part within the limits, cut along the key. Sets of one
-    block and sets without overlap are dropped.
+    block, without overlap or not worth a merge are dropped, so that a strategy can select others.
 
     Args:
         candidates: c candidates.
@@ -336,7 +347,8 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits:
     if limits.bytes is not None:
         sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, limits.bytes))
     sets = sets.only(sets.size > 1)
-    return sets.only(own_depth(candidates, sets) > 1)
+    sets = sets.only(own_depth(candidates, sets) > 1)
+    return limits.gainful(sets)
 
 
 def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, fewest_chains
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Intervals, fewest_chains
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.box_sets import BoxSets
 from dbt_recluster.planner.candidates import (
@@ -114,7 +114,6 @@ class _Planner:
             boxes = BoxSets(eligible, eligible.blocks.layout, policy)
             own = eligible.sets_of(boxes.select())
         sets, worst = self._by_depth(strategy, own.member)
-        sets = self._worthwhile(sets)
         if boxes is not None:
             in_blocks = sets.at(eligible.position)
             sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
@@ -145,20 +144,19 @@ class _Planner:
             return no_sets(), WorstDepth()
         candidates = self.eligible if free.all() else self.eligible.take(free)
         thresholds = self.policy.thresholds(np.bincount(self.eligible.blocks.partition))
-        sets, worst = strategy.select(candidates, thresholds, self.policy.set_limits)
+        limits = self.policy.set_limits._replace(worthwhile=replace(self, eligible=candidates)._worthwhile)
+        sets, worst = strategy.select(candidates, thresholds, limits)
         return sets.at(place), worst
 
-    def _worthwhile(self, sets: BlockSets) -> BlockSets:
-        """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
-        eligible, policy = self.eligible, self.policy
-        sets = sets.only(reveals_less(eligible.blocks, sets.at(eligible.position)))
-        if len(sets) == 0:
-            return sets
-        gain, expected = Gain.of(eligible.blocks, sets.at(eligible.position)), self.expected_blocks(sets)
+    def _worthwhile(self, sets: BlockSets) -> BoolArray:
+        """Whether each set lowers a depth, leaves fewer blocks, or rewrites a block with many deleted rows."""
+        eligible, policy, in_blocks = self.eligible, self.policy, sets.at(self.eligible.position)
+        gain, expected = Gain.of(eligible.blocks, in_blocks), self.expected_blocks(sets)
         worth = (
             gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
         )
-        return sets.only(worth | (sets.total(eligible.deleted_share >= policy.deleted_share) > 0))
+        worth |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
+        return worth & reveals_less(eligible.blocks, in_blocks)
 
     def _deleted(self, taken: IntArray) -> BlockSets:
         """Make a set of each block that has `Policy.deleted_share` of its rows deleted and is in no other set.

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, ranges_where
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, dense_ranks, ranges_where
 from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
@@ -25,7 +25,7 @@ from dbt_recluster.planner.candidates import (
     own_depth,
 )
 from dbt_recluster.planner.strategies.age_groups import written_levels
-from dbt_recluster.planner.strategies.payback import payback
+from dbt_recluster.planner.strategies.payback import payback, surplus_overlap
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
@@ -40,7 +40,7 @@ def peaks(
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
-    neighbouring points of a partition that are as deep as its deepest one, or deeper than the average of the points
+    neighbouring points of a partition that are as deep as its deepest one, or deeper than the average of the bounds
     where at least two blocks meet. The latter are wider, so a merge covers the full width of an overlap; where all
     points are equally deep, all of them are a peak. Sets come deepest first.
 
@@ -66,7 +66,10 @@ def peaks(
         if deep.any():
             of_point = np.zeros(cells.size, np.int64)
             of_point[cells.begin] = of_point[cells.end - 1] = partition
-            bar = _peak_bars(depth, of_point, partitions, above_average)
+            bar = np.zeros(partitions)
+            np.maximum.at(bar, of_point, depth - 1.0)
+            if above_average:
+                bar = np.minimum(bar, _bound_depths(candidates.take(member), cells, depth, partitions))
             on_peak = (depth > bar[of_point]) & (depth > 1) & deep[of_point]
             first, last = ranges_where(on_peak, of_point)
             # Each block is in the set of the first peak that it covers a point of.
@@ -78,63 +81,97 @@ def peaks(
     return sets, worst
 
 
-def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_average: bool) -> FloatArray:
-    """The depth above which points of each partition are a peak, given those of each point: float64 (partitions,)."""
-    bar = np.zeros(partitions)
-    np.maximum.at(bar, partition, depth - 1.0)
-    if above_average:
-        shared = depth >= 2
-        count = np.bincount(partition[shared], minlength=partitions)
-        total = np.bincount(partition[shared], depth[shared], partitions)
-        np.minimum(bar, total / np.maximum(count, 1), out=bar)
-    return bar
+def _bound_depths(candidates: Candidates, cells: Intervals, depth: IntArray, partitions: int) -> FloatArray:
+    """Mean depth of the bounds of each partition where at least two blocks meet: float64 (partitions,).
+
+    Every distinct bound counts once, although two neighbouring ones may lie in one cell, and one bound in several.
+    """
+    bounds = np.concatenate([candidates.first // 2, (candidates.last + 1) // 2])
+    of_bound, count = dense_ranks(bounds)
+    greatest, partition = np.zeros((2, count), np.int64)
+    np.maximum.at(greatest, of_bound, depth[np.concatenate([cells.begin, cells.end - 1])])
+    partition[of_bound] = np.tile(candidates.partition, 2)
+    shared = greatest >= 2
+    total = np.bincount(partition[shared], greatest[shared], partitions)
+    average: FloatArray = total / np.maximum(np.bincount(partition[shared], minlength=partitions), 1)
+    return average
 
 
 def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
-    """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
+    """Select overlapping blocks of like width, widest first, until their merges meet the threshold of each partition.
 
-    A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
-    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Where the widest
-    bucket has no overlap, the next narrower one is added to it. Narrower buckets wait for a later round: to take all of
-    them at once rewrites up to five times as much, because it is not known yet how much overlap the wide merges leave.
+    Buckets of widths end at powers of the most blocks in a merge. Narrower buckets take their turn in the same round
+    only where wider ones remove too little overlap. The blocks of wider buckets join them, except those of full sets.
 
-    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
+    Source: US patent 10,817,540, "Incremental clustering maintenance of a table", paragraph 82.
     """
     average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
-    waiting = average > threshold
-    # Bounds that touch count here, as they do in the depth that is reported.
-    widths = block_widths(Intervals.of_closed(candidates.first // 2, (candidates.last + 1) // 2))
-    sets, narrowest = no_sets(), 1
-    base = limits.blocks or _FAN_OUT
-    while narrowest * base <= int(widths.max()):
-        narrowest *= base
-    while narrowest:
-        member = np.flatnonzero(waiting[candidates.partition] & (widths >= narrowest))
-        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), limits)
-        sets = sets.then(formed)
-        waiting[candidates.partition[formed.member]] = False
-        narrowest //= base
+    units, partition = candidates.units(), candidates.partition
+
+    def removed(sets: BlockSets) -> FloatArray:
+        """Overlap that merging sets removes from each partition, in units: float64 (partitions,)."""
+        overlap = sets.total(units.length) - (sets.greatest(units.end) - sets.least(units.begin))
+        return np.bincount(partition[sets.member[sets.start]], overlap, len(threshold)).astype(np.float64)
+
+    all_overlaps = BlockSets(np.arange(len(units)), np.flatnonzero(np.diff(units.components(), prepend=-1)))
+    wanted = np.maximum(surplus_overlap(average, threshold) * removed(all_overlaps), average > threshold)
+    bucket = _buckets(block_widths(candidates), limits.blocks or _FAN_OUT)
+
+    def select(limits: SetLimits) -> BlockSets:
+        sets = no_sets()
+        for narrowest in reversed(range(1 + int(bucket.max()))):
+            deep = removed(sets) < wanted
+            sets = sets.only(
+                ~deep[partition[sets.member[sets.start]]] | limits.reached(sets, candidates.bytes)
+            )
+            waiting = deep[partition] & (bucket >= narrowest)
+            waiting[sets.member] = False
+            member = np.flatnonzero(waiting)
+            sets = sets.then(form_sets(candidates, member, np.zeros(len(member), np.int64), limits))
+        return sets
+
+    sets = limits.gainful(select(limits._replace(worthwhile=None)))
+    if (removed(sets)[average > threshold] == 0).any():
+        # Measuring the gain of every bucket lets the next one have its turn, but takes time.
+        sets = select(limits)
     return sets, WorstDepth.of(average, threshold)
 
 
-def block_widths(intervals: Intervals) -> IntArray:
-    """Members of the longest sequence of disjoint intervals that each one overlaps: int64 (n,), at least 1."""
-    # The longest sequence always takes next the interval that ends first among those that start after its last member.
+def _buckets(widths: IntArray, base: int) -> IntArray:
+    """The least power of a base that is no less than each width: int8 (n,)."""
+    ends = [1]
+    while ends[-1] < int(widths.max()):
+        ends.append(ends[-1] * base)
+    return np.searchsorted(ends, widths).astype(np.int8)
+
+
+def block_widths(candidates: Candidates) -> IntArray:
+    """Blocks of the longest sequence of disjoint blocks that each block overlaps: int64 (c,), 1 for those within it.
+
+    Blocks that touch may follow each other in the sequence, although a touch is an overlap with it.
+
+    Source: US patent 10,817,540, paragraph 100.
+    """
+    # The longest sequence always takes next the block that ends first among those that start after its last one.
     # `following` leads from the end of one member to the end of the next, or beyond the axis.
-    beyond = intervals.size + 1
+    cells = candidates.cells()
+    beyond = cells.size + 1
     following: IntArray = np.full(beyond, beyond)
-    np.minimum.at(following, intervals.begin, intervals.end)
+    np.minimum.at(following, cells.begin, cells.end)
     following = np.minimum.accumulate(following[::-1])[::-1]
     members, end = list[int](), int(following[0])
     while end < beyond:
         members.append(end)
         end = following.item(end)
     ends = np.array(members)
-    # Of several intervals with one end, the shortest is the member.
-    begin_of_end = np.zeros(beyond, np.int64)
-    np.maximum.at(begin_of_end, intervals.end, intervals.begin)
-    widths: IntArray = np.searchsorted(begin_of_end[ends], intervals.end)
-    widths -= np.searchsorted(ends, intervals.begin, side="right")
+    # Of several blocks with one end, the shortest is the member. Candidates are in the order of their begins.
+    last_with_end = np.zeros(beyond, np.int64)
+    last_with_end[cells.end] = np.arange(len(cells))
+    sequence = last_with_end[ends]
+    lower, upper = candidates.first // 2, (candidates.last + 1) // 2
+    widths: IntArray = np.searchsorted(lower[sequence], upper, side="right")
+    widths -= np.searchsorted(upper[sequence], lower)
+    widths[np.isin(cells.end, ends) & (cells.begin == cells.begin[last_with_end[cells.end]])] = 1
     return widths
 
 

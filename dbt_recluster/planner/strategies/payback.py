@@ -57,10 +57,12 @@ def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) ->
     allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
     allowed[~deep] = np.inf
     share = np.where(deep, np.clip(2 - threshold, 0.0, 1.0), 0.0)
-    sets = no_sets()
+    # Measuring the gain takes memory, so it comes last.
+    sets, sizes = no_sets(), limits._replace(worthwhile=None)
     for step in _CUT_STEPS:
         cut = np.where(share > 0, np.minimum(share + step, 1.0), 0.0)
-        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), limits)
+        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), sizes)
+        sets = limits.gainful(sets)
         if len(sets) or (cut % 1 == 0).all():
             break
     return sets, depths.worst

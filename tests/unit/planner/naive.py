@@ -121,37 +121,86 @@ def information(bounds, constant):
 
 
 def widths(bounds):
-    """Of each closed interval, the members of the longest disjoint sequence that it overlaps."""
+    """Paragraph 100 of US patent 10,817,540: the members of a sequence that each interval overlaps, 1 for its members.
+
+    Intervals come in the order of their greatest values, the shortest first. One is left out only if its least value is
+    below the last greatest one; or if it is the same single value, which a sorted table has once.
+    """
     sequence = []
-    for low, high in sorted(bounds, key=lambda pair: (pair[1], -pair[0])):
-        if not sequence or low > sequence[-1][1]:
+    for low, high in sorted(bounds, key=lambda pair: (pair[1], pair[0] == pair[1], -pair[0])):
+        if not sequence or (low >= sequence[-1][1] and (low, high) != sequence[-1]):
             sequence.append((low, high))
-    return [sum(low <= high_of and low_of <= high for low_of, high_of in sequence) for low, high in bounds]
+    return [
+        1
+        if (low, high) in sequence
+        else sum(low <= high_of and low_of <= high for low_of, high_of in sequence)
+        for low, high in bounds
+    ]
 
 
 def width_sets(bounds, most):
-    """Sets of strategy `width`, of at most so many intervals, along the key: of the widest bucket that has any."""
-    width, power = widths(bounds), max(widths(bounds)).bit_length()
-    while power:
-        power -= 1
-        pool = sorted((i for i, own in enumerate(width) if own >= most**power), key=lambda i: bounds[i])
-        parts = (
-            component[start : start + most]
-            for component in _chains(bounds, pool)
-            for start in range(0, len(component), most)
-        )
-        sets = [sorted(chain) for part in parts for chain in _chains(bounds, part) if len(chain) > 1]
-        if sets:
-            return sets
-    return []
+    """Sets of strategy `width` down to depth 1, of at most so many intervals.
+
+    Paragraph 82: buckets of widths are (1, most], (most, most**2] and so on, the widest first. Those of wider buckets
+    that are in no set of this many intervals join the next one.
+    """
+    bucket = [min(power for power in range(99) if width <= most**power) for width in widths(bounds)]
+    sets = []
+    for least in reversed(range(max(bucket) + 1)):
+        sets = [members for members in sets if len(members) == most]
+        full = {i for members in sets for i in members}
+        pool = sorted(set(range(len(bounds))) - full, key=lambda i: bounds[i])
+        for chain in _chains(bounds, [i for i in pool if bucket[i] >= least]):
+            for start in range(0, len(chain), most):
+                sets += [part for part in _chains(bounds, chain[start : start + most]) if len(part) > 1]
+    return [sorted(members) for members in sets]
+
+
+def peak_sets(bounds, above_average):
+    """Sets of the strategies of peaks: of the deepest points, or of those deeper than the mean over the bounds.
+
+    The article "Snowflake auto clustering": AvgDepth is the sum of the depths of the points that overlap over their
+    number, and every end is a point. A touch is no overlap.
+    """
+    spans = [_span(pair) for pair in bounds]
+    ends = sorted({end for span in spans for end in span})
+    depth = [sum(begin <= end <= last for begin, last in spans) for end in ends]
+    of_bound = {}
+    for (bound, _), value in zip(ends, depth, strict=True):
+        of_bound[bound] = max(of_bound.get(bound, 0), value)
+    shared = [value for value in of_bound.values() if value >= 2]
+    bar = max(depth) - 1
+    if above_average and shared:
+        bar = min(bar, sum(shared) / len(shared))
+    sets, left, peak = [], sorted(range(len(bounds)), key=lambda i: bounds[i]), []
+    for end, value in [*zip(ends, depth, strict=True), (None, 0)]:
+        if value > max(bar, 1):
+            peak.append(end)
+        elif peak:
+            members = [i for i in left if any(spans[i][0] <= at <= spans[i][1] for at in peak)]
+            sets += [chain for chain in _chains(bounds, members) if len(chain) > 1]
+            left, peak = [i for i in left if i not in members], []
+    return [sorted(members) for members in sorted(sets, key=lambda one: -_own_depth(bounds, one))]
+
+
+def _span(pair):
+    """Where an interval begins and ends, next to its bounds: one that ends where another begins shares nothing."""
+    low, high = pair
+    return ((low, low < high), (high, -(low < high)))
+
+
+def _own_depth(bounds, members):
+    spans = [_span(bounds[i]) for i in members]
+    return max(sum(begin <= at <= end for begin, end in spans) for at, _ in spans)
 
 
 def _chains(bounds, order):
-    """Cut intervals, in the order of the key, where they leave a gap; a touch is none."""
-    chains, reach = [], -math.inf
+    """Cut intervals, in the order of the key, where they leave a gap, which a touch does."""
+    chains, reach = [], (-math.inf, 0)
     for i in order:
-        if bounds[i][0] >= reach:
+        begin, end = _span(bounds[i])
+        if begin > reach:
             chains.append([])
         chains[-1].append(i)
-        reach = max(reach, bounds[i][1])
+        reach = max(reach, end)
     return chains

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
-from dbt_recluster.planner.arrays import Intervals
-from dbt_recluster.planner.strategies import block_widths
+from dbt_recluster.planner.candidates import SetLimits
+from dbt_recluster.planner.strategies import BY_NAME, block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 
@@ -24,6 +24,7 @@ OVER = [(0, 10), (5, 20), (0, 20), (1, 19), (2, 18)]
 TOPS = [(0, 100), (10, 45), (46, 90), (20, 80), (25, 35), (60, 70)]
 TOPS += [(200, 210), (205, 215), (300, 310), (305, 315)]
 NARROW = [(5.5, 5.8), (5.6, 5.7), *[(i, i + 0.9) for i in range(20)]]
+NEXT_LEVEL = [(5, 15), (12, 18), (18, 24), (2, 5), (19, 25)]
 BESIDE = [(0, 100), (0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]
 
 
@@ -46,8 +47,7 @@ BESIDE = [(0, 100), (0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]
         ("and those of the top alone", "peak", TOPS, {}, [[0, 1, 3, 4], [2, 5]]),
         ("identical blocks are one peak", "above_average", [(0, 1)] * 5, {}, [[0, 1, 2, 3, 4]]),
         ("a narrower bucket without overlap joins", "width", BESIDE, {}, [[0, 1, 2, 3, 4, 5]]),
-        ("the widest bucket first", "width", [(0, 18), (1, 19), *NARROW], {}, [[0, 1]]),
-        ("then narrower ones", "width", NARROW, {}, [[0, 1, 7]]),
+        ("a merge of level 0 gains nothing", "peak", NEXT_LEVEL, {"level": [0, 0, 1, 1, 1]}, [[2, 4]]),
     ],
 )
 def test_sets_of_the_published_strategies(promise, strategy, bounds, more, sets):
@@ -169,12 +169,56 @@ HEXADECIMAL = [(digit, digit + 1) for digit in range(0, 16, 2)]
 HEXADECIMAL += [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
 
 
-@given(BOUNDS)
+TOUCHING = [(i, i + 1) for i in range(1000)] + [(i, i + 990) for i in range(10)]
+MEAN_OF_3 = [(8, 68), (2, 38), (4, 90), (32, 46), (47, 57)]
+
+
+def small_blocks(bounds):
+    """Candidates of one row each, so that single keys are candidates too."""
+    return Policy(block_rows=100).candidates(build(bounds, rows=[1] * len(bounds)))
+
+
+def selected_sets(strategy, bounds, most=None):
+    """The positions of each set that a strategy selects to reach depth 1."""
+    candidates = small_blocks(bounds)
+    sets, _ = BY_NAME[strategy].select(candidates, np.ones(1), SetLimits(blocks=most))
+    return [sorted(members.tolist()) for members in sets.at(candidates.position).members]
+
+
+@given(BOUNDS.filter(len))
 @example(HEXADECIMAL)
+@example(TOUCHING)
 def test_width_counts_the_sorted_blocks_that_are_overlapped(bounds):
-    if bounds:
-        ends = [np.array(side) for side in zip(*bounds, strict=True)]
-        assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(bounds)
+    candidates, widths = small_blocks(bounds), np.zeros(len(bounds), np.int64)
+    widths[candidates.position] = block_widths(candidates)
+    assert widths.tolist() == naive.widths(bounds)
+
+
+@given(BOUNDS.filter(len), st.integers(2, 5))
+@example(HEXADECIMAL, 2)
+@example([*HEXADECIMAL[:8], (0, 7), (8, 14), (2, 7), (8, 15)], 2)
+def test_sets_by_width_are_those_of_the_patent(bounds, most):
+    assert selected_sets("width", bounds, most) == naive.width_sets(bounds, most)
+
+
+@given(BOUNDS.filter(len))
+@example(MEAN_OF_3)
+def test_sets_of_peaks_are_those_of_the_sources(bounds):
+    assert selected_sets("peak", bounds) == naive.peak_sets(bounds, above_average=False)
+    assert selected_sets("above_average", bounds) == naive.peak_sets(bounds, above_average=True)
+
+
+def test_sets_by_hand_of_widths_and_of_the_average():
+    assert naive.widths(TOUCHING) == [1] * 1000 + [991, *[992] * 9]
+    assert selected_sets("above_average", MEAN_OF_3) == [[0, 1, 2, 3]]
+
+
+def test_narrower_buckets_wait_where_the_widest_ones_remove_enough():
+    blocks = build([(0, 18), (1, 19), *NARROW])
+    assert planned_sets(blocks, strategy="width", depth=2.5) == [[0, 1]]
+    assert planned_sets(blocks, strategy="width", depth=1) == [list(range(23))]
+    assert planned_sets(blocks, strategy="width", depth=1, max_merge_blocks=2) == [[0, 1], [2, 9]]
+    assert planned_sets(build(NARROW), strategy="width", depth=1) == [[0, 1, 7]]
 
 
 def test_the_scenario_of_the_patent():
@@ -189,16 +233,47 @@ def test_the_scenario_of_the_patent():
     for before, planned in block_tables.rounds(table, policy):
         tables.append([(block.keys[0], block.keys[-1]) for block in before])
         sets.append([block_set.blocks.tolist() for block_set in planned.block_sets])
-        of_twin = naive.width_sets(tables[-1], 2)
-        assert sets[-1] == [one for one in of_twin if one in sets[-1]]
-    assert sets[0] == [[8, 10], [9, 11]]
-    assert sum(map(len, sets[:3])) == 4
+    assert sets[:2] == [[[8, 10], [9, 11]]] * 2
+    assert [one for one in naive.width_sets(tables[1], 2) if one in sets[1]] == sets[1]
     # Of the new partitions no more than two overlap by then.
-    assert max(naive.depths(tables[3][8:])) == 2
+    assert max(naive.depths(tables[2][8:])) == 2
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(sorted(tables[-1])))
     assert sorted(key for block in before for key in block.keys) == sorted(
         key for block in table for key in block.keys
     )
+
+
+@pytest.mark.parametrize("strategy", ["payback", "width"])
+def test_the_next_sets_have_their_turn_where_the_first_ones_gain_nothing(strategy):
+    """Loads of unique integers over parts of the keys, two blocks to a merge."""
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        keys = random.permutation(400)
+        table = []
+        for load in range(1, random.integers(5, 14)):
+            low, length = random.integers(0, 300), random.integers(20, 300)
+            rows = keys[(keys >= low) & (keys < low + length)][:10].tolist()
+            keys = keys[~np.isin(keys, rows)]
+            table.append(block_tables.Block(tuple(sorted(rows)), run=load))
+        policy = Policy(strategy=strategy, depth=1.5, block_rows=10, max_merge_blocks=2)
+        *_, (_, planned) = block_tables.rounds(table, policy)
+        assert planned.reducible_depth <= 1.5, (seed, planned.reason)
+
+
+@pytest.mark.parametrize("most", [None, 8, 2])
+def test_one_round_after_each_load_holds_the_threshold_by_width(most):
+    """Forty loads that cover all keys: narrower buckets do not wait until no load brings wide blocks."""
+    random, policy, table = (
+        np.random.default_rng(0),
+        Policy(strategy="width", block_rows=16, max_merge_blocks=most),
+        [],
+    )
+    for _ in range(40):
+        keys, run = np.sort(random.random(128)).tolist(), 1 + max((block.run for block in table), default=0)
+        table += [block_tables.Block(tuple(keys[i : i + 16]), run=run) for i in range(0, 128, 16)]
+        table = block_tables.merge(table, plan(block_tables.describe(table), policy), policy, run + 1)
+    # A pair at a time removes a little less than planned.
+    assert block_tables.describe(table).intervals.depths().mean() <= (4.2 if most == 2 else 4)
 
 
 @given(block_tables.TABLES)
