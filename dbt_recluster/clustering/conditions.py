@@ -121,6 +121,7 @@ class Changes:
     total: int = 0  # the table's rows in it
     # Time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown.
     since: int = 0
+    at: int = 0  # time of the last snapshot counted, in milliseconds since 1970
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
@@ -137,8 +138,8 @@ class Changes:
         changing = (snapshot for snapshot in snapshots if snapshot.operation != "replace")
         rows = [n for snapshot in changing if (n := sum(snapshot.count(name) or 0 for name in names))]
         last = snapshots[-1]
-        total = last.count("total-records") or 0
-        return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since)
+        total, at = last.count("total-records") or 0, _millis(last)
+        return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since, at)
 
 
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
@@ -152,10 +153,15 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     for number, snapshot in enumerate(later, 1):
         if snapshot.id == recorded.snapshot:
             return recorded.plus(later[number:])
-    if last:
+    # A snapshot that has expired is older than those that remain, and others have been rolled back.
+    if last or (snapshots and _millis(snapshots[0]) <= recorded.at):
         return anew.plus(later)
     # The net rows of commits that came and expired since, or those that a replacement of the table dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None
     expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
     return expired.plus(snapshots)
+
+
+def _millis(snapshot: Snapshot) -> int:
+    return round(snapshot.at.timestamp() * 1000)

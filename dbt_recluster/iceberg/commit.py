@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt_recluster.exceptions import (
@@ -273,20 +273,21 @@ class RoundCommit:
 
 
 def _carry_statistics(transaction: Transaction) -> None:
-    """Give the new snapshot the statistics file of its nearest ancestor that has one.
+    """Give the new snapshot the statistics file of its nearest ancestor that has one, if that has the same rows.
 
-    The rows are the same, and an expiry keeps a file that another snapshot names. Trino's optimize copies it. Partition
-    statistics count files, so they are not carried over.
+    An expiry keeps a file that another snapshot names. Trino's optimize copies it. Partition statistics count files, so
+    they are not carried over.
     """
     table = transaction.table
     files = {int(file.snapshotId()): file for file in java_items(table.java.statisticsFiles())}
     if not files:
         return
-    current, *ancestors = (snapshot.id for snapshot in reversed(table.snapshots()))
-    file = next((files[snapshot_id] for snapshot_id in ancestors if snapshot_id in files), None)
+    current, *ancestors = reversed(table.snapshots())
+    same_rows = takewhile(lambda pair: pair[0].operation == "replace", pairwise([current, *ancestors]))
+    file = next((files[snapshot.id] for _, snapshot in same_rows if snapshot.id in files), None)
     if file is not None:
         sizes = file.fileSizeInBytes(), file.fileFooterSizeInBytes()
-        carried = table.iceberg.GenericStatisticsFile(current, file.path(), *sizes, file.blobMetadata())
+        carried = table.iceberg.GenericStatisticsFile(current.id, file.path(), *sizes, file.blobMetadata())
         transaction.java.updateStatistics().setStatistics(carried).commit()
 
 

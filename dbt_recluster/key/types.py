@@ -267,7 +267,10 @@ class Double(ColumnType):
         return list(_in_order((values.to_numpy() + 0.0).view(f"int{self.arrow.bit_width}")).tolist())
 
     def _of_integers(self, numbers: Sequence[int]) -> pa.Array:
-        return pa.array(_in_order(np.array(numbers, f"int{self.arrow.bit_width}"))).view(self.arrow)
+        bits = self.arrow.bit_width
+        # A text that has lost its end may lie below -Infinity, where negative NaNs begin.
+        least = _in_order(np.array(-np.inf, f"float{bits}").view(f"int{bits}"))
+        return pa.array(_in_order(np.maximum(np.array(numbers, f"int{bits}"), least))).view(self.arrow)
 
 
 class Float(Double):

@@ -148,6 +148,18 @@ def test_a_condition_stays_met_and_counts_after_builds_only(spark: Any, table: s
     assert after_build(spark, table, {"rows": 1e9}, trigger="manual").rounds
 
 
+def test_a_rollback_takes_back_what_was_counted(spark: Any, table: str) -> None:
+    load(spark, table)
+    kept = ClusteredTable(spark, table).iceberg.snapshot_id
+    load(spark, table, 2)
+    assert unmet(spark, table, {"rows": 9000}) == "3,000 of 9,000 rows changed"
+    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rollback_to_snapshot('{table}', {kept})")
+    spark.sql(f"refresh table {table}")
+    assert unmet(spark, table, {"rows": 9000}) == "1,000 of 9,000 rows changed"
+    load(spark, table)
+    assert unmet(spark, table, {"rows": 9000, "commits": 9}) == "2,000 of 9,000 rows changed, 2 of 9 commits"
+
+
 def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
     for build in range(3):
         rows = spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).using("iceberg")

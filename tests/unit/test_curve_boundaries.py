@@ -61,6 +61,8 @@ SAMPLES: dict[str, pa.Array] = {
     "few binaries": pa.array([b"\x01", b"\xff\x01\x02"] * 500),
     "few decimals": pa.array([Decimal("1.25"), Decimal("7.77")] * 500, pa.decimal128(9, 2)),
     "decimals of 38 digits": pa.array([Decimal("1234567890123456789012345678901234.56"), -MOST, MOST]),
+    "doubles without end": pa.array([*RANDOM.normal(size=600).tolist(), *[-np.inf, np.inf] * 200]),
+    "floats without end": pa.array([*[-np.inf, np.inf] * 200, *range(600)], pa.float32()),
     "a double that is the greatest": pa.array([*RANDOM.random(600).tolist(), *[99.99] * 400]),
 }
 
@@ -94,6 +96,14 @@ def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> Non
     # No row of the sample lies beyond what is recorded.
     beyond, _ = recorded.beyond([sample, sample])
     assert beyond.mean() < 0.002
+
+
+@pytest.mark.parametrize("kind", ["doubles without end", "floats without end"])
+def test_a_boundary_of_negative_infinity_comes_back(kind: str) -> None:
+    recorded = read_back(curve_of(SAMPLES[kind], SAMPLES[kind]))
+    assert recorded is not None
+    ends = recorded.boundaries[0].to_numpy()
+    assert (ends[0], ends[-1], np.isnan(ends).any()) == (-np.inf, np.inf, False)
 
 
 @pytest.mark.parametrize(
