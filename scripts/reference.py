@@ -221,9 +221,9 @@ def properties() -> str:
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`.\n",
-            "`--full-refresh`, like each run of a `table` model, replaces a table with new blocks. Its key and options "
-            "are those of the model then, and its other properties stay. `dbt seed` and a Python model's full refresh "
-            f"drop the table and make a new one, to which only {' and '.join(f'`{name}`' for name in CARRIED_OVER)} "
+            "`--full-refresh`, like each run of a `table` model or a seed, replaces a table with new blocks. Its key "
+            "and options are those of the model then, and its other properties stay. A Python model's full refresh "
+            f"drops the table and makes a new one, to which only {' and '.join(f'`{name}`' for name in CARRIED_OVER)} "
             "are carried over. `remove_clustering`, or a drop by hand, ends all of them.\n",
             "## Of the summary of a snapshot that a recluster made\n",
             "`clustering_history` reads them.\n",

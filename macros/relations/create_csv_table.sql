@@ -1,9 +1,37 @@
-{#- dbt-spark's; a clustered seed gets its sort order before its rows are inserted. -#}
+{#-
+  dbt-spark's; an Iceberg table is replaced in place, with its branches and properties, and the seed's `tblproperties` apply. A
+  clustered seed gets its sort order before its rows are inserted.
+-#}
 {% macro recluster__create_csv_table(model, agate_table) %}
-  {%- if config.get('file_format') != 'iceberg' and not config.get('location_root') -%}
+  {%- set is_iceberg = config.get('file_format') == 'iceberg' -%}
+  {%- if not is_iceberg and not config.get('location_root') -%}
     {%- do adapter.clear_directory(this) -%}
   {%- endif -%}
-  {%- set sql = spark__create_csv_table(model, agate_table) -%}
+  {%- set given, quoted = config.get('column_types') or {}, config.get('quote_columns') -%}
+  {%- set sql -%}
+    create {{ 'or replace ' if is_iceberg }}table {{ this }} (
+      {%- for name in agate_table.column_names -%}
+        {{ adapter.quote_seed_column(name | string, quoted) }} {{ given.get(name, adapter.convert_type(agate_table, loop.index0)) }}
+        {{- ', ' if not loop.last }}
+      {%- endfor -%}
+    )
+    {{ file_format_clause() }}
+    {{ tblproperties_clause() }}
+    {{ partition_cols(label='partitioned by') }}
+    {{ clustered_cols(label='clustered by') }}
+    {{ location_clause() }}
+    {{ comment_clause() }}
+  {%- endset -%}
+  {%- call statement('_') -%}
+    {{ sql }}
+  {%- endcall -%}
   {%- do adapter.current_build().set_clustering() -%}
   {{ return(sql) }}
+{% endmacro %}
+
+{% macro recluster__reset_csv_table(model, full_refresh, old_relation, agate_table) %}
+  {%- if not (old_relation.is_iceberg and config.get('file_format') == 'iceberg') -%}
+    {%- do adapter.drop_relation(old_relation) -%}
+  {%- endif -%}
+  {{ return(create_csv_table(model, agate_table)) }}
 {% endmacro %}

@@ -176,6 +176,9 @@ class TestBudget(Operations):
         assert log.count(meant) == 1
 
 
+OF_SEED = "write.metadata.previous-versions-max"
+
+
 class TestTablesThatAreMadeAnew(Operations):
     """What somebody has said of a table by hand outlives the table; the rest is the model's, or begins anew."""
 
@@ -190,7 +193,10 @@ class TestTablesThatAreMadeAnew(Operations):
             "unkeyed.sql": f"{{{{ config(materialized='table') }}}} {rows}",
         }
 
-    SEEDS = {"sown.csv": "k,url\n1,a\n"}
+    SEEDS = {
+        "sown.csv": "k,url\n1,a\n",
+        "sown.yml": f"seeds: [{{name: sown, config: {{tblproperties: {{'{OF_SEED}': 7}}}}}}]",
+    }
 
     @staticmethod
     def properties(spark: Any, table: str) -> dict[str, str]:
@@ -200,6 +206,19 @@ class TestTablesThatAreMadeAnew(Operations):
             for name, value in ClusteredTable(spark, table).iceberg.properties.items()
             if name.startswith("recluster.")
         }
+
+    def test_a_seed_is_replaced_in_place(self, project: Any, sql: Any) -> None:
+        """As a model is: a property set by hand and a branch stay."""
+        run_dbt(["seed"])
+        sql("alter table {schema}.sown set tblproperties ('by.hand' = 'yes')")
+        sql("alter table {schema}.sown create branch audit")
+        for flags in ([], ["--full-refresh"]):
+            run_dbt(["seed", *flags])
+            shown = dict(row[:2] for row in sql("show tblproperties {schema}.sown"))
+            assert shown["by.hand"] == "yes"
+            assert shown[OF_SEED] == "7"
+            assert {row[0] for row in sql("select name from {schema}.sown.refs")} == {"main", "audit"}
+            assert sql("select * from {schema}.sown")[0][:] == (1, "a")
 
     def test_a_full_refresh(self, project: Any, sql: Any, spark: Any) -> None:
         tables = [f"{project.test_schema}.{name}" for name in ("events", "unkeyed", "sown")]
@@ -226,7 +245,7 @@ class TestTablesThatAreMadeAnew(Operations):
         assert kept == carried
         assert sql("select count(*) from {schema}.events")[0][0] == 9
 
-        run_dbt(["build"])  # replaces the table without a key, and drops the one of the seed
+        run_dbt(["build"])  # replaces the tables without a key
         for table in tables:
             assert carried[table]["recluster.suspended"] in self.properties(spark, table).values()
             assert resume_recluster(spark, table)
