@@ -321,7 +321,7 @@ LIMITS = {
         "How many blocks there may be for each full one that their rows and bytes would make, in the worst partition; "
         "at least 1.",
     ): "max_fragmentation",
-    _limit("min_ratio", "The least clustering ratio that passes, 0 to 100.", 0.0, 100.0): "clustering_ratio",
+    _limit("min_ratio", "The least reducible ratio that passes, 0 to 100.", 0.0, 100.0): "reducible_ratio",
 }
 TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
 

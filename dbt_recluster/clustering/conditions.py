@@ -23,7 +23,6 @@ from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import CHANGES
-from dbt_recluster.planner import clustering_information
 from dbt_recluster.text import count_noun
 
 
@@ -39,7 +38,7 @@ def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition
     """Return the first condition of a recluster that is met, or one that says why none is."""
     missed = []
     # Lazily: a later one may run a query.
-    for condition in chain(_after(table, options), *(_when(table, when) for when in options.when)):
+    for condition in chain(_after(table, options), *(_when(table, options, when) for when in options.when)):
         if condition.is_met:
             return condition
         missed.append(condition)
@@ -84,7 +83,7 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
             yield Condition(passed >= limit, text, f"{math.ceil(10 * (limit - passed)) / 10:.1f} more {unit}")
 
 
-def _when(table: ClusteredTable, when: When) -> Iterator[Condition]:
+def _when(table: ClusteredTable, options: ReclusterOptions, when: When) -> Iterator[Condition]:
     if when.skipped is not None:
         share = reads_information(table).share_skipped
         if share is None:
@@ -94,8 +93,9 @@ def _when(table: ClusteredTable, when: When) -> Iterator[Condition]:
             yield Condition(share < when.skipped, text)
         return
     if when.ratio is not None:
-        ratio = clustering_information(table.current_blocks().blocks).clustering_ratio
-        yield Condition(ratio < when.ratio, f"the clustering ratio is {ratio:.1f}, {when.ratio:g} wanted")
+        ratio = table.measure(table.current_blocks().blocks, options.block_rows).reducible_ratio
+        assert ratio is not None
+        yield Condition(ratio < when.ratio, f"the reducible ratio is {ratio:.1f}, {when.ratio:g} wanted")
         return
     assert when.query is not None
     snapshot_id = table.iceberg.snapshot_id

@@ -148,7 +148,7 @@ class ReclusterOptions:
     when: tuple[When, ...] = option(
         values.parse_when,
         "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
-        "skipped too few blocks, or the clustering ratio has fallen too low.",
+        "skipped too few blocks, or the reducible ratio has fallen too low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',

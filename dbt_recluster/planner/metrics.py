@@ -42,9 +42,11 @@ class ClusteringInformation:
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
         small_block_count: Number of blocks with less than half the rows and bytes of a full one. This and the next
-            two are None, and not in JSON, if the size of a full block is not given.
+            three are None, and not in JSON, if the size of a full block is not given.
         fragmentation: Blocks, over the full blocks that the rows and bytes of all partitions would make.
         max_fragmentation: The same for the partition where it is greatest.
+        reducible_ratio: `clustering_ratio` without the full constant blocks, which no merge narrows. The condition
+            `ratio` and `min_ratio` of the test compare it.
         read_depth: Weighted mean depth at the ends of reads; None, and not in JSON, if no reads are known.
         key_read_bytes: Bytes that a read of one key opens, estimated: the most at one of a block's keys, as its depth
             is, and the mean over blocks. A sorted block is opened in one row group, others as a whole. This and the
@@ -69,6 +71,7 @@ class ClusteringInformation:
     small_block_count: int | None = None
     fragmentation: float | None = None
     max_fragmentation: float | None = None
+    reducible_ratio: float | None = None
     read_depth: float | None = None
     key_read_bytes: int | None = None
     key_read_row_groups: float | None = None
@@ -163,10 +166,13 @@ def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any
             for values in (blocks.rows, blocks.bytes_or_0)
         )
         full = full_block.count(rows, size)
+    small = blocks.small(full_block)
+    reducible = blocks.intervals.take(small | ~blocks.constant)
     return {
-        "small_block_count": int(np.count_nonzero(blocks.small(full_block))),
+        "small_block_count": int(np.count_nonzero(small)),
         "fragmentation": _average(int(count.sum()), int(full.sum())),
         "max_fragmentation": rounded(float((count / full).max(initial=0.0))),
+        "reducible_ratio": _clustering_ratio(np.bincount(reducible.depths())),
     }
 
 

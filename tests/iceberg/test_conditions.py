@@ -7,8 +7,10 @@ import time
 from typing import Any
 
 import pytest
+from dbt.adapters.spark.relation import SparkRelation
 from tables import metadata_file
 
+from dbt_recluster.adapter.operations import broken_limits
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
@@ -115,7 +117,7 @@ def test_figures_of_the_table_and_of_reads(spark: Any, table: str) -> None:
     load(spark, table, 3)  # 3 blocks over each key
     query, reads = f"select * from {table} where k = 310", ["k between 310 and 320"]
     for given, reason in (
-        ({"when": {"ratio": 52.2}}, "the clustering ratio is 52.3, 52.2 wanted"),  # 100 * (1 - log10(3))
+        ({"when": {"ratio": 52.2}}, "the reducible ratio is 52.3, 52.2 wanted"),  # 100 * (1 - log10(3))
         ({"when": {"query": query, "opens": 3}}, "the example query opens 3 blocks, 3 wanted"),
         ({"when": {"query": query, "opens": 0.1}}, "the example query opens 3 blocks, 3 wanted"),
         ({"when": {"skipped": 0.9}}, "no reads of the key are known"),
@@ -124,7 +126,7 @@ def test_figures_of_the_table_and_of_reads(spark: Any, table: str) -> None:
         assert unmet(spark, table, **given) == reason
     admits_no_block = {"where": "k > 5000"}
     for given, met in (
-        ({"after": {"days": 9}, "when": {"ratio": 60}}, "the clustering ratio is 52.3, 60 wanted"),
+        ({"after": {"days": 9}, "when": {"ratio": 60}}, "the reducible ratio is 52.3, 60 wanted"),
         ({"when": [{"query": query, "opens": 2}]}, "the example query opens 3 blocks, 2 wanted"),
         ({"when": {"query": query, "seconds": 1e-6}}, "the example query takes "),
         ({"when": {"skipped": 0.95}, "reads": reads}, "reads skip 90.0% of the blocks, 95.0% wanted"),
@@ -134,6 +136,19 @@ def test_figures_of_the_table_and_of_reads(spark: Any, table: str) -> None:
         with pytest.raises(PredicateError, match=r"cannot be planned|a command is no query"):
             after_build(spark, table, when={"query": wrong, "seconds": 1})
     assert spark.table(table).count() == 3000
+
+
+def test_full_blocks_of_a_single_key_lower_no_ratio_that_a_recluster_waits_for(
+    spark: Any, table: str
+) -> None:
+    """Three days of two full blocks each: no merge can change them."""
+    for day in (1, 2, 3) * 2:
+        spark.range(10).selectExpr(f"cast({day} as bigint) as k").coalesce(1).writeTo(table).append()
+    given: dict[str, Any] = {"when": {"ratio": 70}, "block_rows": 10}
+    assert unmet(spark, table, **given) == "the reducible ratio is 100.0, 70 wanted"
+    relation = SparkRelation.create(identifier=table.rpartition(".")[2])
+    spark.sql(f"alter table {table} set tblproperties ('recluster.option.block_rows' = '10')")
+    assert broken_limits(relation, {"min_ratio": 70}, lambda _: ClusteredTable(spark, table, "k")) == []
 
 
 @pytest.mark.thorough

@@ -1,6 +1,7 @@
 """Metrics against their definitions."""
 
 import naive
+import numpy as np
 import pytest
 from block_tables import build
 from hypothesis import example, given
@@ -63,6 +64,18 @@ def test_figure_5_of_the_patent(bounds, ratio, relative):
     metrics = clustering_information(build(bounds))
     assert round(metrics.clustering_ratio, 1) == ratio
     assert round(metrics.relative_clustering_ratio, 3) == relative
+
+
+def test_the_reducible_ratio_leaves_out_full_constant_blocks():
+    """Ten days of four full blocks each have a ratio of 39.8 for ever, although no merge can change them."""
+    days = [(day, day) for day in range(10)] * 4
+    metrics = clustering_information(build(days, rows=[10] * 40), block_rows=10)
+    assert (metrics.clustering_ratio, metrics.reducible_ratio) == (39.794, 100.0)
+    # A small constant block and two wide ones count, and overlap each other alone.
+    metrics = clustering_information(
+        build([*days, (3, 3), (0, 9), (2, 5)], rows=[10] * 40 + [4, 9, 9]), block_rows=10
+    )
+    assert metrics.reducible_ratio == round(100 - 100 * np.log10(3), 4)
 
 
 def test_an_empty_table_and_one_block_have_every_metric():

@@ -41,7 +41,8 @@ def test_small_blocks_and_fragmentation_equal_their_definitions(table, block_row
 
 def test_fragmentation_needs_rows_and_the_size_of_a_full_block():
     metrics = clustering_information(in_order([10, 100]))
-    assert not {"small_block_count", "fragmentation", "max_fragmentation"} & set(metrics.as_dict())
+    named = {"small_block_count", "fragmentation", "max_fragmentation", "reducible_ratio"}
+    assert not named & set(metrics.as_dict())
     # Blocks of unknown rows count as full.
     metrics = clustering_information(Blocks.build([1, 2], [1, 2]), 100)
     assert (metrics.small_block_count, metrics.fragmentation, metrics.max_fragmentation) == (0, 1.0, 1.0)
