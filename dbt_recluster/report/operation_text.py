@@ -58,8 +58,11 @@ def information(values: Mapping[str, Any]) -> str:
         ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = [(level, f"{of['blocks']:,}", f"{of['rows']:,}") for level, of in values["levels"].items()]
-    lines = table(("level", "blocks", "rows"), by_level).splitlines()
+    by_level = [
+        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:g}")
+        for level, of in values["levels"].items()
+    ]
+    lines = table(("level", "blocks", "rows", "depth"), by_level).splitlines()
     levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 

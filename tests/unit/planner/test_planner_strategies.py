@@ -276,6 +276,32 @@ def test_one_round_after_each_load_holds_the_threshold_by_width(most):
     assert block_tables.describe(table).intervals.depths().mean() <= (4.2 if most == 2 else 4)
 
 
+@pytest.mark.parametrize(("strategy", "mixes"), [("payback", True), ("peak", False)])
+def test_payback_alone_merges_older_blocks_before_level_0_is_merged(strategy, mixes):
+    """A decision of docs/design/planner.md: loads in order of time, a tenth of them late."""
+    random, policy, table, sets, mixed = (
+        np.random.default_rng(0),
+        Policy(strategy=strategy, block_rows=16),
+        [],
+        0,
+        0,
+    )
+    for load in range(40):
+        keys = np.where(random.random(128) < 0.1, random.random(128) * load, load + random.random(128))
+        run = 1 + max((block.run for block in table), default=0)
+        parts = np.sort(keys).reshape(8, 16).tolist()
+        table += [block_tables.Block(tuple(part), run=run) for part in parts]
+        planned = plan(block_tables.describe(table), policy)
+        merged = [{table[place].level for place in block_set.blocks} for block_set in planned.block_sets]
+        stays = sum(block.level == 0 for block in table) > sum(
+            table[place].level == 0 for block_set in planned.block_sets for place in block_set.blocks
+        )
+        sets, mixed = sets + len(merged), mixed + sum(stays and levels != {0} for levels in merged)
+        assert mixes or all(len(levels) == 1 for levels in merged)
+        table = block_tables.merge(table, planned, policy, run + 1)
+    assert (mixed > sets / 2) == mixes
+
+
 @given(block_tables.TABLES)
 def test_only_more_than_a_touch_counts_when_planning(table):
     """Cells overlap exactly where bounds share more than one boundary value."""

@@ -12,6 +12,8 @@ import pytest
 
 from dbt_recluster.adapter.operations import note_of
 from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
+from dbt_recluster.planner import Blocks, clustering_information
+from dbt_recluster.report.operation_text import information
 from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, summary
 from dbt_recluster.text import size
 
@@ -122,3 +124,20 @@ def test_on_a_terminal_a_round_under_way_is_one_line_that_goes_away_again(
         "db.t: round 2, 45 % done, about 8 s left: 1 block",
     )
     assert terminal.getvalue().split("\r\x1b[K") == ["", first, second, "", first, ""]
+
+
+def test_the_text_of_a_table_has_the_depth_of_each_level():
+    measured = clustering_information(
+        Blocks.build([0, 0, 0, 9], [5, 5, 5, 12], rows=[100] * 4, level=[0, 3, 3, 3]), block_rows=100
+    )
+    found = dict.fromkeys(("where", "branch", "suspended", "suspension", "reason"))
+    found |= {"table": "t", "cluster_key": "k", "snapshot_id": 1, "snapshot_at": "2026-11-28T00:00:00+00:00"}
+    text = information(
+        {**found, "threshold": 4, "verdict": "well clustered", "rows_undone": 0, **measured.as_dict()}
+    )
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[-3:] == [
+        ["level", "blocks", "rows", "depth"],
+        ["0", "1", "100", "1"],
+        ["3", "3", "300", "1.6667"],
+    ]
