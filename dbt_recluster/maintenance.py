@@ -98,6 +98,7 @@ class ReclusteringOptions(PlanningOptions, total=False):
     where: str | None
     max_merge_blocks: int | None
     max_bytes: int | str | None
+    max_seconds: float | None
     reads: str | Sequence[str | Mapping[str, Any]] | None
 
 

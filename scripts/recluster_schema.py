@@ -44,7 +44,13 @@ def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
 
 _AFTER = {f.name: _SHARE if f.name == "share" else _ABOVE_ZERO for f in fields(values.After)}
 _LIMITS = {f.name: _ABOVE_ZERO for f in fields(values.When) if f.name != "query"}
-_WHEN = {**_LIMITS, "query": _TEXT, "skipped": _SHARE, "ratio": {**_ABOVE_ZERO, "maximum": 100}}
+_WHEN = {
+    **_LIMITS,
+    "query": _TEXT,
+    "skipped": _SHARE,
+    "selectivity": _SHARE,
+    "ratio": {**_ABOVE_ZERO, "maximum": 100},
+}
 _READ = _mapping(
     {"where": _TEXT, "query": _TEXT, "weight": _ABOVE_ZERO},
     oneOf=[{"required": ["where"]}, {"required": ["query"]}],
@@ -61,6 +67,7 @@ _OF_PARSER: dict[Any, dict[str, Any]] = {
             {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])?\s*$"},
         ]
     },
+    values.parse_seconds: _ABOVE_ZERO,
     values.parse_predicate: _TEXT,
     values.parse_reads: _one_or_many({"anyOf": [_TEXT, _READ]}),
     values.parse_after: _mapping(_AFTER, minProperties=1),

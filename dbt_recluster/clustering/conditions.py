@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
@@ -19,7 +21,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
+from dbt_recluster.iceberg.metadata.manifest_entries import file_paths, rows_opened
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import CHANGES
@@ -66,9 +68,14 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
     share = rows / max(1, (current.count("total-records") or 0) if current else 0)
-    if after.rows is not None:
-        text = f"{rows:,} of {after.rows:,.0f} rows changed"
-        yield Condition(rows >= after.rows, text, f"{after.rows - rows:,.0f} more rows")
+    for limit, count, what in (
+        (after.rows, rows, "changed"),
+        (after.deleted, changes.deleted, "deleted"),
+        (after.updated, changes.updated, "updated"),
+    ):
+        if limit is not None:
+            more = f"{limit - count:,.0f} more rows{'' if what == 'changed' else f' {what}'}"
+            yield Condition(count >= limit, f"{count:,} of {limit:,.0f} rows {what}", more)
     if after.commits is not None:
         left = math.ceil(after.commits) - changes.commits
         text = f"{changes.commits} of {math.ceil(after.commits)} commits"
@@ -100,15 +107,25 @@ def _when(table: ClusteredTable, options: ReclusterOptions, when: When) -> Itera
     assert when.query is not None
     snapshot_id = table.iceberg.snapshot_id
     if when.opens is not None and snapshot_id is not None:
-        scans = [predicate.expression for predicate in scan_predicates(table.iceberg, when.query)]
-        if not scans:
-            raise PredicateError(f"the example query of recluster_when does not read {table.name}")
-        opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in scans)
+        opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in _scans(table, when.query))
         limit = when.opens if when.opens >= 1 else when.opens * block_count(table)
         yield Condition(opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted")
+    if when.selectivity is not None and snapshot_id is not None:
+        rows = sum(rows_opened(table.iceberg, snapshot_id, scan) for scan in _scans(table, when.query))
+        share = run_query(table.iceberg, when.query)[1] / rows if rows else 1.0
+        text = f"the example query returns {share:.1%} of the rows it opens"
+        yield Condition(share < when.selectivity, f"{text}, {when.selectivity:.1%} wanted")
     if when.seconds is not None:
-        took = run_query(table.iceberg, when.query)
+        took, _ = run_query(table.iceberg, when.query)
         yield Condition(took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted")
+
+
+def _scans(table: ClusteredTable, query: str) -> list[Any]:
+    """Return Iceberg's expressions of the scans of a table in a query."""
+    scans = [predicate.expression for predicate in scan_predicates(table.iceberg, query)]
+    if not scans:
+        raise PredicateError(f"the example query of recluster_when does not read {table.name}")
+    return scans
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,10 @@ class Changes:
     total: int = 0  # the table's rows in it
     # Time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown.
     since: int = 0
+    deleted: int = 0  # rows that are gone
+    updated: int = (
+        0  # rows that commits wrote in place of others; by copy-on-write, all that they wrote again
+    )
     at: int = 0  # time of the last snapshot counted, in milliseconds since 1970
 
     @classmethod
@@ -134,12 +155,21 @@ class Changes:
         """Return these changes and those of the snapshots that follow."""
         if not snapshots:
             return self
-        names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-        changing = (snapshot for snapshot in snapshots if snapshot.operation != "replace")
-        rows = [n for snapshot in changing if (n := sum(snapshot.count(name) or 0 for name in names))]
-        last = snapshots[-1]
-        total, at = last.count("total-records") or 0, _millis(last)
-        return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since, at)
+        removals = ("deleted-records", "added-position-deletes", "added-equality-deletes")
+        changing = [snapshot for snapshot in snapshots if snapshot.operation != "replace"]
+        added = np.array([s.count("added-records") or 0 for s in changing], np.int64)
+        removed = np.array([sum(s.count(name) or 0 for name in removals) for s in changing], np.int64)
+        updated, last = np.minimum(added, removed), snapshots[-1]
+        return Changes(
+            rows=self.rows + int((added + removed).sum()),
+            commits=self.commits + int(np.count_nonzero(added + removed)),
+            snapshot=last.id,
+            total=last.count("total-records") or 0,
+            since=self.since,
+            deleted=self.deleted + int((removed - updated).sum()),
+            updated=self.updated + int(updated.sum()),
+            at=_millis(last),
+        )
 
 
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:

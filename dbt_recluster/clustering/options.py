@@ -114,6 +114,14 @@ class ReclusterOptions:
         example="10 GB",
         metavar="SIZE",
     )
+    max_seconds: float | None = option(
+        values.parse_seconds,
+        "The most seconds of rewriting in each table, kept by the speed of its own rounds, 10 MB a second before the "
+        "first.",
+        otherwise="no limit",
+        example="600",
+        metavar="NUMBER",
+    )
     where: str | None = option(
         values.parse_predicate,
         "A predicate on the table's columns; only blocks that may hold a matching row are considered, and rewritten "
@@ -139,16 +147,17 @@ class ReclusterOptions:
     )
     after: After | None = option(
         values.parse_after,
-        "How much must have changed since the last recluster, commits, rows or share, or how long ago it must be, "
-        "hours or days.",
+        "How much must have changed since the last recluster, commits, rows, rows deleted or updated, or share, or how "
+        "long ago it must be, hours or days.",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,
     )
     when: tuple[When, ...] = option(
         values.parse_when,
-        "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
-        "skipped too few blocks, or the reducible ratio has fallen too low.",
+        "The query that must have become worse: it opens too many blocks, returns too small a share of the rows in "
+        "them or takes too many seconds, or reads have skipped too few blocks, or the reducible ratio has fallen too "
+        "low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',

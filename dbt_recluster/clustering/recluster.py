@@ -34,6 +34,8 @@ _ROW_IDS_LOST = (
 )
 # A table that waits for a condition is measured only if that is quick.
 _MOST_MEASURED = 10_000
+# Bytes a second, until a round has been measured.
+_SPEED = 10 * 2**20
 _LISTED_AGAIN = (
     "{count} listed more than once in the table's metadata, such as {path}. Iceberg removes files by path, so a merge "
     "would lose rows: they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM "
@@ -194,12 +196,22 @@ class Recluster:
 
     def _plan(self) -> PlannedRound:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
-        blocks, most = self._read(), self._options.policy.max_bytes
-        left = None if most is None else max(0, most - self._result.bytes_in)
+        blocks, left = self._read(), self._bytes_left
         planned = plan_round(self._table, checkpoint, blocks, left)
         if planned.plan.block_sets and self._draw(blocks, before_merge=True):
             planned = plan_round(self._table, checkpoint, self._read(), left)
         return planned
+
+    @property
+    def _bytes_left(self) -> int | None:
+        """The bytes that the budgets of bytes and of time leave, or None without one."""
+        left, options = list[float](), self._options
+        if options.max_bytes is not None:
+            left.append(options.max_bytes - self._result.bytes_in)
+        if options.max_seconds is not None:
+            seconds = options.max_seconds - sum(done.seconds for done in self._result.rounds)
+            left.append(seconds * (history.rewrite_speed(self._table) or _SPEED))
+        return max(0, int(min(left))) if left else None
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""

@@ -141,6 +141,10 @@ parse_depth = parser(
 parse_strategy = parser(f"one of {', '.join(STRATEGIES)}", lambda name: name if name in STRATEGIES else None)
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
+parse_seconds = parser(
+    "a number of seconds above 0",
+    lambda value: number if (number := parse_number(value)) is not None and number > 0 else None,
+)
 parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_end = parser(
@@ -245,6 +249,8 @@ class After:
     share: float | None = None
     hours: float | None = None
     days: float | None = None
+    deleted: float | None = None
+    updated: float | None = None
 
 
 @dataclass(frozen=True)
@@ -256,6 +262,9 @@ class When:
     seconds: float | None = None  # the most seconds that it may run, for which it is run
     skipped: float | None = None  # the least share of the table's blocks that reads skip
     ratio: float | None = None  # the least clustering ratio, 0 to 100
+    selectivity: float | None = (
+        None  # the least share of the opened rows that it returns, for which it is run
+    )
 
 
 def _above_zero(values: Any) -> dict[str, Any]:
@@ -280,17 +289,21 @@ def _when(value: Any) -> When | None:
     if query is None and len(limits) == 1:
         share = when.skipped if when.ratio is None else when.ratio / 100
         return when if share is not None and share <= 1 else None
-    of_query = limits.keys() <= {"opens", "seconds"} and isinstance(query, str) and is_query(query)
-    return when if of_query else None
+    of_query = (
+        limits.keys() <= {"opens", "seconds", "selectivity"} and isinstance(query, str) and is_query(query)
+    )
+    return when if of_query and (when.selectivity or 0) <= 1 else None
 
 
 parse_after = parser(
-    "a mapping of commits, rows, share (at most 1), hours or days to numbers above 0, such as {commits: 5}",
+    "a mapping of commits, rows, deleted, updated, share (at most 1), hours or days to numbers above 0, such as "
+    "{commits: 5}",
     _after,
 )
 _parse_when = parser(
     "a mapping such as {skipped: 0.9}, a share of at most 1, {ratio: 70}, at most 100, or {query: 'select ...', opens: "
-    "40}, with a query that begins with select or with and with opens or seconds above 0, or a list of them",
+    "40}, with a query that begins with select or with and with opens, seconds or selectivity (at most 1) above 0, or "
+    "a list of them",
     _when,
 )
 

@@ -131,13 +131,13 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         ]
 
 
-def run_query(table: IcebergTable, query: str) -> float:
-    """Run a query, drop its rows and return the seconds it took; a PredicateError if it fails."""
+def run_query(table: IcebergTable, query: str) -> tuple[float, int]:
+    """Run a query, drop its rows and return the seconds it took and their number; a PredicateError if it fails."""
     execution = _planned(table, query)
     started = time.monotonic()
     with raise_as(PredicateError, "the query cannot be run"):
-        execution.toRdd().count()
-    return time.monotonic() - started
+        rows = int(execution.toRdd().count())
+    return time.monotonic() - started, rows
 
 
 def _expression(spark: SparkSession, relation: str, name: str, where: str) -> Any:

@@ -151,6 +151,23 @@ def test_full_blocks_of_a_single_key_lower_no_ratio_that_a_recluster_waits_for(
     assert broken_limits(relation, {"min_ratio": 70}, lambda _: ClusteredTable(spark, table, "k")) == []
 
 
+def test_rows_deleted_and_updated_and_the_selectivity_of_a_query(spark: Any, table: str) -> None:
+    spark.sql(f"alter table {table} set tblproperties ('write.update.mode' = 'merge-on-read')")
+    load(spark, table, 3)  # blocks of a hundred keys
+    spark.sql(f"delete from {table} where k between 100 and 149")
+    spark.sql(f"update {table} set k = 9000 where k = 900")
+    of_rows = {"deleted": 200, "updated": 5, "rows": 9000}
+    reason = "3,156 of 9,000 rows changed, 150 of 200 rows deleted, 3 of 5 rows updated"
+    waits = after_build(spark, table, of_rows)
+    assert waits.reason == f"no condition met: {reason}"
+    assert waits.waits_for == "5,844 more rows or 50 more rows deleted or 2 more rows updated"
+    query = f"select * from {table} where k = 310"
+    reason = "the example query returns 1.0% of the rows it opens, 1.0% wanted"
+    assert unmet(spark, table, when={"query": query, "selectivity": 0.01}) == reason
+    done = after_build(spark, table, when={"query": query, "selectivity": 0.011})
+    assert (done.condition_met, bool(done.rounds)) == (reason.replace("1.0% wanted", "1.1% wanted"), True)
+
+
 @pytest.mark.thorough
 def test_a_condition_stays_met_and_counts_after_builds_only(spark: Any, table: str) -> None:
     """A recluster that rewrites nothing, such as one without a gain, leaves the count as it is."""

@@ -17,6 +17,7 @@ from tables import append, levels, make_table, metadata_file, planned, recluster
 
 from dbt_recluster import maintenance
 from dbt_recluster.advice.cost_model import CostModel
+from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.table import ClusteredTable
@@ -131,6 +132,22 @@ def test_the_budget_is_kept(spark: Any, schema: str) -> None:
     result = recluster(spark, name, "k", depth=1, max_bytes=f"{3 * size} B", final=True, block_rows=1000)
     assert 0 < result.bytes_in <= 3 * size
     assert recluster(spark, name, "k", depth=1, max_bytes=1).rounds == []
+
+
+def test_a_budget_of_time_is_kept_by_the_speed_of_earlier_rounds(spark: Any, schema: str) -> None:
+    """A round of tiny blocks takes much longer than the budget, so its speed leaves nothing for the next one."""
+    name = make_table(spark, schema, files=8)
+    size = spark.sql(f"select max(file_size_in_bytes) from {name}.files").first()[0]
+    assumed = 10 * 2**20
+    options: dict[str, Any] = {"depth": 1, "final": True, "block_rows": 1000}
+    result = recluster(spark, name, "k", max_seconds=3 * size / assumed, **options)
+    assert (len(result.rounds), 0 < result.bytes_in <= 3 * size, result.limited) == (1, True, True)
+    speed = rewrite_speed(ClusteredTable(spark, name))
+    assert speed is not None
+    assert speed < assumed / 10
+    assert recluster(spark, name, "k", max_seconds=3 * size / assumed, **options).rounds == []
+    result = recluster(spark, name, "k", max_seconds=4 * size / speed, **options)
+    assert 0 < result.bytes_in <= 4 * size
 
 
 def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, schema: str) -> None:

@@ -78,6 +78,9 @@ def test_queries_are_told_from_predicates() -> None:
 def test_conditions_are_read() -> None:
     assert parse_after("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
     assert parse_after("after", {"days": "2", "hours": 0.5}) == After(days=2, hours=0.5)
+    assert parse_after("after", {"deleted": 1, "updated": "2"}) == After(deleted=1, updated=2)
+    of_rows = {"query": QUERY, "selectivity": 0.5}
+    assert parse_when("when", of_rows) == (When(QUERY, selectivity=0.5),)
     assert parse_when("when", ()) == ()
     assert parse_when("when", [{"ratio": "70"}, {"ratio": 100}]) == (When(ratio=70), When(ratio=100))
     of_query = {"query": QUERY, "opens": 40, "seconds": 2}
@@ -102,14 +105,14 @@ WHEN: list[Any] = [
     *({"opens": 4}, {"query": "k = 3", "opens": 4}, {"skipped": 0.5, "seconds": 1}),
     *(
         {"query": QUERY, **limits}
-        for limits in ({}, {"skipped": 0.5}, {"ratio": 70}, {"opens": -1}, {"x": 3})
+        for limits in ({}, {"skipped": 0.5}, {"ratio": 70}, {"opens": -1}, {"x": 3}, {"selectivity": 2})
     ),
 ]
 
 
 def test_a_value_that_is_no_condition_is_refused() -> None:
     for value in AFTER:
-        with pytest.raises(OptionError, match=r"^after must be a mapping of commits, rows, share .*, not "):
+        with pytest.raises(OptionError, match=r"^after must be a mapping of commits, rows, .*, not "):
             parse_after("after", value)
     message = r"^when must be a mapping such as \{skipped: 0.9\}, .* begins with select or with .*, not "
     for value in WHEN:

@@ -277,11 +277,21 @@ class ColumnCounts:
 
 def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
     """Return the paths of the data files that a filtered scan of a snapshot opens."""
+    return _of_opened(table, snapshot_id, expression, "location", STRING)
+
+
+def rows_opened(table: IcebergTable, snapshot_id: int, expression: Any) -> int:
+    """Return how many rows the data files have that a filtered scan of a snapshot opens."""
+    return sum(map(int, _of_opened(table, snapshot_id, expression, "recordCount", "long")))
+
+
+def _of_opened(table: IcebergTable, snapshot_id: int, expression: Any, *getter: str) -> list[str]:
     functions = JavaFunctions(table.spark)
+    value = functions.as_type(functions.method(CONTENT_FILE, *getter), OBJECT, CONTENT_FILE)
     scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
     with closing(scan.planFiles()) as tasks:
-        location = functions.function(functions.location_of_task())
-        return functions.strings(table.iceberg.io.CloseableIterable.transform(tasks, location))
+        of_task = functions.function(functions.then(functions.file_of_task(), value))
+        return functions.strings(table.iceberg.io.CloseableIterable.transform(tasks, of_task))
 
 
 def scan_tasks(
