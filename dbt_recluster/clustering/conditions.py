@@ -139,9 +139,7 @@ class Changes:
     # Time of the last recluster, or of the first known commit, in seconds since 1970; 0 if unknown.
     since: int = 0
     deleted: int = 0  # rows that are gone
-    updated: int = (
-        0  # rows that commits wrote in place of others; by copy-on-write, all that they wrote again
-    )
+    updated: int = 0  # rows written in place of others; by copy-on-write, the rest of their blocks too
     at: int = 0  # time of the last snapshot counted, in milliseconds since 1970
 
     @classmethod
@@ -168,7 +166,7 @@ class Changes:
             since=self.since,
             deleted=self.deleted + int((removed - updated).sum()),
             updated=self.updated + int(updated.sum()),
-            at=_millis(last),
+            at=round(1000 * last.at.timestamp()),
         )
 
 
@@ -184,14 +182,10 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
         if snapshot.id == recorded.snapshot:
             return recorded.plus(later[number:])
     # A snapshot that has expired is older than those that remain, and others have been rolled back.
-    if last or (snapshots and _millis(snapshots[0]) <= recorded.at):
+    if last or (snapshots and round(1000 * snapshots[0].at.timestamp()) <= recorded.at):
         return anew.plus(later)
     # The net rows of commits that came and expired since, or those that a replacement of the table dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None
     expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
     return expired.plus(snapshots)
-
-
-def _millis(snapshot: Snapshot) -> int:
-    return round(snapshot.at.timestamp() * 1000)

@@ -91,17 +91,16 @@ class BlockMetadata:
         return BlockMetadata(*(at_places(getattr(self, field.name)) for field in fields(self)))
 
     def plus(self, others: BlockMetadata) -> BlockMetadata:
-        """Return these blocks and others of the same key, which have no deleted rows and are listed once."""
+        """Return these blocks and, after them, others by the same key."""
 
         def joined(own: Any, other: Any) -> Any:
             if isinstance(own, list):
-                return [joined(*columns) for columns in zip(own, other, strict=True)]
+                return list(map(joined, own, other))
             if isinstance(own, np.ndarray):
-                return np.append(own, np.zeros(len(others), own.dtype) if other is None else other)
+                return np.append(own, other)
             return pa.concat_arrays([own, other]) if isinstance(own, pa.Array) else own
 
-        pairs = ((getattr(self, field.name), getattr(others, field.name)) for field in fields(self))
-        return BlockMetadata(*(joined(own, other) for own, other in pairs))
+        return BlockMetadata(*(joined(getattr(self, f.name), getattr(others, f.name)) for f in fields(self)))
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
         """Return the same blocks with only the key items at ``positions``."""
@@ -147,7 +146,9 @@ def read_written_blocks(
     entries, none = read_written(table, files, _columns_of(table, key)), np.zeros(len(files), np.int64)
     rows, size, paths = numbers(entries, "rows"), numbers(entries, "bytes"), pa.nulls(len(files), pa.string())
     bounds = _bounds(rows, entries, key)
-    return BlockMetadata(None, paths, partition, none, rows, size, load, none, none, *bounds)
+    return BlockMetadata(
+        None, paths, partition, none, rows, size, load, none, none, *bounds, none, none.astype(np.bool_)
+    )
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:

@@ -32,12 +32,12 @@ from dbt_recluster.iceberg.session.jvm import (
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.types import iceberg_type
 
-# The maps of a column's metrics.
+# The getters of a file for the maps of its columns' metrics.
 _MAPS = {
-    "null_value_count": "data_file.null_value_counts",
-    "nan_value_count": "data_file.nan_value_counts",
-    "lower_bound": "data_file.lower_bounds",
-    "upper_bound": "data_file.upper_bounds",
+    "null_value_count": "nullValueCounts",
+    "nan_value_count": "nanValueCounts",
+    "lower_bound": "lowerBounds",
+    "upper_bound": "upperBounds",
 }
 _AS_PRINTED = ("boolean", "int", "long")  # types whose JSON is what Java prints
 # An expression in Iceberg's JSON.
@@ -90,7 +90,7 @@ def read_entries(
     """
     types = table.iceberg.MetadataTableType
     kind = types.ALL_ENTRIES if snapshot_id is None else types.ENTRIES
-    maps = _MAPS.values() if metrics else ()
+    maps = [f"data_file.{metric}s" for metric in _MAPS] if metrics else ()
     try:
         entries = table.iceberg.MetadataTableUtils.createMetadataTableInstance(table.java, kind)
         scan = entries.newScan() if snapshot_id is None else entries.newScan().useSnapshot(snapshot_id)
@@ -143,7 +143,7 @@ def read_written(
     """Read the ``rows`` and ``bytes`` of Java data files that are not committed yet, and metrics as `read_entries`."""
     fields = [_Field("rows", "recordCount", "long"), _Field("bytes", "fileSizeInBytes", "long")]
     for column, (field_id, kind) in metrics.items():
-        fields += [_metric(column, metric, _getter(metric), field_id, kind) for metric in _MAPS]
+        fields += [_metric(column, metric, getter, field_id, kind) for metric, getter in _MAPS.items()]
     functions, of = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
     texts = of.transform(of.of(java_list(table.spark, files)), _text(table, fields, CONTENT_FILE))
     columns = _columns(functions.lines(texts), fields)
@@ -176,19 +176,13 @@ def _fields(
         if any(name == column or name.startswith(f"{column}.") for column in columns):
             yield _Field(name, places, kind)
     for column, (field_id, kind) in metrics.items():
-        for metric, name in _MAPS.items():
-            yield _metric(column, metric, leaves[name][0], field_id, kind)
+        for metric in _MAPS:
+            yield _metric(column, metric, leaves[f"data_file.{metric}s"][0], field_id, kind)
 
 
 def _metric(column: str, metric: str, places: tuple[int, ...] | str, field_id: int, kind: str) -> _Field:
     is_bound = metric.endswith("_bound")
     return _Field(f"{column}.{metric}", places, kind if is_bound else "long", field_id, is_bound)
-
-
-def _getter(metric: str) -> str:
-    """Return the getter of a file for a map of metrics: ``nullValueCounts`` for ``null_value_count``."""
-    first, *words = f"{metric}s".split("_")
-    return first + "".join(map(str.capitalize, words))
 
 
 def _read(
