@@ -5,8 +5,10 @@ The node exporter's textfile collector reads that format.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,7 +23,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.rounds import plan_round
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_number
+from dbt_recluster.clustering.values import AUTO, parse_number, parser
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 
@@ -242,10 +244,26 @@ def parse_metrics_file(name: str, value: Any) -> Path:
         raise OptionError(
             "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
         ) from e
-    path = Path(value) if isinstance(value, (str, Path)) else None
-    if path is None or path.is_dir() or not path.absolute().parent.is_dir():
-        raise OptionError(f"{name} must be a file in a directory that exists, not {str(value)!r}")
-    return path
+    return _parse_new_file(name, value)
+
+
+def _new_file(value: Any) -> Path | None:
+    """Return the path behind links, of a regular file or a new one."""
+    given, outputs = Path(value), []
+    for output in (1, 2):  # what is written there would be lost with the file that is replaced
+        with suppress(OSError):
+            outputs.append(os.fstat(output))
+    try:
+        path = given.resolve()
+        if given.exists() and any(os.path.samestat(given.stat(), output) for output in outputs):
+            return None
+        is_new = not (given.exists() or os.path.lexists(path))
+        return path if path.parent.is_dir() and (given.is_file() or is_new) else None
+    except (OSError, RuntimeError):  # no access, or links in a circle
+        return None
+
+
+_parse_new_file = parser("a file, or a new name in a directory that exists", _new_file)
 
 
 def write_metrics(tables: Sequence[Overview], path: Path) -> None:

@@ -73,7 +73,7 @@ class TestOverview(Operations):
         [
             ("fail_on: 'deep, shallow'", "fail_on must be verdicts, separated by commas, of failing, deep, "),
             ("by: team", "by must be tag, group or owner, not 'team'"),
-            ("metrics: /proc", "must be a file in a directory that exists"),
+            ("metrics: /proc", "must be a file, or a new name in a directory that exists"),
         ],
     )
     def test_bad_input_before_anything_runs(self, arguments: str, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.advice.overview import Overview, write_metrics
+from dbt_recluster.advice.overview import Overview, parse_metrics_file, write_metrics
+from dbt_recluster.exceptions import OptionError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
@@ -90,3 +92,19 @@ def test_the_dashboard_asks_for_what_is_written(text: str) -> None:
         for name in names:
             labels = re.findall(r"(\w+)=", query) + re.findall(r"by \((\w+)\)", query)
             assert set(labels) <= written[name], query
+
+
+def test_only_a_regular_file_is_replaced_and_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link, circle, pipe = (tmp_path / name for name in ("link.prom", "circle.prom", "pipe.prom"))
+    link.symlink_to("real/new.prom")
+    circle.symlink_to(circle)
+    os.mkfifo(pipe)
+    for _ in range(2):  # a new file, then the file
+        write_metrics(TABLES, parse_metrics_file("metrics", str(link)))
+        assert link.is_symlink()
+        assert "dbt_recluster" in (tmp_path / "real/new.prom").read_text()
+    broken = tmp_path / "nowhere" / "new.prom"
+    for path in ("/dev/full", "/dev/stdout", pipe, circle, tmp_path, broken, "", "a\0b", 5):
+        with pytest.raises(OptionError, match="metrics must be a file, or a new name in a directory"):
+            parse_metrics_file("metrics", path)
