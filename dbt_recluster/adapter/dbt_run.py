@@ -27,9 +27,9 @@ from dbt_common.invocation import get_invocation_id
 from dbt_recluster.adapter.connections import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import Tables
-from dbt_recluster.adapter.operations import DbtContext, note_of, respond
+from dbt_recluster.adapter.operations import DbtContext, respond
+from dbt_recluster.advice.overview import table_overview
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
-from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
@@ -47,7 +47,7 @@ from dbt_recluster.operations.inspection import record_metrics
 from dbt_recluster.operations.table_changes import recluster
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
 from dbt_recluster.report.operation_text import maintained
-from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, recluster_line
+from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, recluster_line, summary
 from dbt_recluster.text import count_noun, did_you_mean
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
@@ -166,12 +166,13 @@ class AfterBuild:
         """Recluster the table or a branch, and complete dbt's response; its figures are those of the table."""
         answer, branch = self._recluster(arguments), arguments.get(BRANCH.name)
         if branch is not None and answer.result is not None:
-            answer = replace(answer, text=f"branch {branch}: {note_of(answer.result)}", result=None)
+            answer = replace(answer, text=f"branch {branch}: {summary(answer.result)}", result=None)
         self._respond(answer)
 
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""
-        notes = list(filter(None, [answer.text, note_of(answer.result), self._key_note(answer.result)]))
+        note = "" if answer.result is None else summary(answer.result)
+        notes = list(filter(None, [answer.text, note, self._key_note(answer.result)]))
         main = self.macros["load_result"]("main")
         if main is not None and (answer.result is not None or notes):
             self.macros["store_result"]("main", response=respond(main.response, answer.result, notes))
@@ -234,7 +235,9 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = table_information(self._session.open(self._name))["average_depth"]
+                    depth = table_overview(
+                        self._session.open(self._name), self.options.recluster, exact=True
+                    ).depth
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"

@@ -55,13 +55,7 @@ from dbt_recluster.operations.tables import (
     required_table,
 )
 from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import (
-    RESUME_WITH_DBT,
-    ProgressLines,
-    not_reclustered,
-    standing,
-    summary,
-)
+from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 from dbt_recluster.text import size
 
 
@@ -388,11 +382,14 @@ FIGURES = {
     "bytes_written": "bytes_out",
     "rows_rewritten": "rows",
     "block_count": "blocks_after",
-    "average_depth_before": "depth_before",
-    "average_depth": "depth_after",
+    "depth_before": "depth_before",
+    "depth": "depth_after",
+    "average_depth_before": "average_depth_before",
+    "average_depth": "average_depth_after",
     "read_depth_before": "read_depth_before",
     "read_depth": "read_depth_after",
-    "reducible_depth": "reducible_depth",
+    "threshold": "threshold",
+    "verdict": "verdict",
     **{
         f"recluster_{name}": name
         for name in ("rounds", "conflicts", "seconds", "reason", "condition_met", "suspended", "loss")
@@ -401,20 +398,6 @@ FIGURES = {
 _Response: type[Any] = make_dataclass(
     "ReclusterResponse", [(name, Any, None) for name in FIGURES], bases=(AdapterResponse,)
 )
-
-
-def note_of(result: ReclusterResult | None) -> str:
-    """Return the note on a model's line about a recluster: its summary, or why there was none."""
-    if result is None:
-        return ""
-    if result.rounds:
-        return summary(result)
-    if result.suspended:
-        return not_reclustered(result)
-    if result.limited:
-        return "not reclustered, see the warning"
-    waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
-    return "; ".join(filter(None, [standing(result), waits]))
 
 
 def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> Any:

@@ -20,17 +20,18 @@ from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Figures
-from dbt_recluster.clustering.rounds import plan_round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number, parser
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+from dbt_recluster.planner import Plan
 
 # The worst first.
-VERDICTS = ("failing", "deep", "not clusterable", "suspended", "unclustered", "well clustered")
-# Measures, and their names in a round's summary, before "_expected".
-_MEASURES = {"average_depth": "depth", "read_depth": "read_depth", "fragmentation": "fragmentation"}
+VERDICTS = ("failing", "deep", "stuck", "not clusterable", "suspended", "unclustered", "well clustered")
+# Measures that a round's summary has too, with "_expected".
+_MEASURES = ("average_depth", "read_depth", "fragmentation")
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,13 @@ class Overview(Figures):
 
     Attributes:
         table, cluster_key: The table, and its key.
-        verdict: ``well clustered``; ``deep``: a recluster would merge blocks, since it is above the threshold;
-            ``suspended``; ``unclustered``: it has no cluster key; ``not clusterable``: its key's type has no order, or
-            its files record no bounds of it; ``failing``: it cannot be read, or its options or its key are refused.
+        verdict: ``well clustered``; ``deep``: above the threshold, and a recluster would merge blocks; ``stuck``: above
+            the threshold, and nothing may be merged; ``suspended``; ``unclustered``: it has no cluster key;
+            ``not clusterable``: its key's type has no order, or its files record no bounds of it; ``failing``: it
+            cannot be read, or its options or its key are refused.
         reason: Why.
-        average_depth, read_depth: Its average depth, and its read depth where reads are known.
+        depth: The depth that is compared with the threshold, as in ``recluster``.
+        average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
         is_expected: Whether these are the figures that the last round recorded, since which nothing has changed.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
@@ -67,6 +70,7 @@ class Overview(Figures):
     verdict: str
     reason: str = ""
     cluster_key: str | None = None
+    depth: float | None = None
     average_depth: float | None = None
     read_depth: float | None = None
     is_expected: bool = False
@@ -87,11 +91,6 @@ class Overview(Figures):
     spent_week: float | None = None
     saved_week: float | None = None
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def depth(self) -> float | None:
-        """The depth that decides: the read depth where reads are known, otherwise the average depth."""
-        return self.average_depth if self.read_depth is None else self.read_depth
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -126,8 +125,10 @@ def table_overview(
     options: ReclusterOptions,
     now: datetime | None = None,
     prices: PriceList | None = None,
+    *,
+    exact: bool = False,
 ) -> Overview:
-    """Return the line of a table that is reclustered with some options."""
+    """Return the line of a table that is reclustered with some options; if ``exact``, without expected figures."""
     recorded = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
         return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
@@ -137,7 +138,7 @@ def table_overview(
     except (KeyTypeError, UnsupportedTableError) as e:
         return Overview(table.name, "not clusterable", str(e), **recorded)
     measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
-    measured |= _from_blocks(table, options, prices)
+    measured |= _from_blocks(table, options, prices, exact=exact)
     if table.suspension is not None:
         measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
     return Overview(table.name, **measured)
@@ -149,13 +150,15 @@ def information_of(
     """Return the verdict on a table by some options, and its clustering metrics.
 
     Returns:
-        verdict, threshold, reason: Those of ``clustering_overview``; ``failing`` if an option is wrong.
+        verdict, depth, threshold, reason: Those of ``clustering_overview``, of the blocks that ``where`` admits;
+            ``failing`` if an option is wrong.
     """
     try:
-        overview = table_overview(table, options())
+        given = options()
+        overview = table_overview(table, replace(given, where=where or given.where), exact=True)
     except OptionError as e:  # a wrong option prevents reclustering, not measuring
         overview = Overview(table.name, "failing", str(e))
-    facts = {name: getattr(overview, name) for name in ("table", "verdict", "threshold", "reason")}
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason")}
     return {**facts, **table_information(table, where, block_rows)}
 
 
@@ -183,32 +186,33 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
 
 
 def _from_blocks(
-    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None
+    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None, *, exact: bool
 ) -> dict[str, Any]:
-    """Return the figures of a plan of the whole table, or of the last round if it left nothing to do."""
+    """Return the figures of a plan of the whole table, or those expected of the last round if it left nothing to do."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
     options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)
     checkpoint = Checkpoint(table, table.policy(options.policy), options.where)
-    policy, threshold = checkpoint.policy, checkpoint.policy.threshold
-    figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
+    policy, figures = checkpoint.policy, dict[str, Any](recluster_bytes=0, gain_per_gigabyte=0.0)
     if prices is not None and prices.terabyte_scanned is not None:
         balance = CostModel(table, options.policy).balance()
         figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
-    last = table.snapshots()[-1:]
-    if last and f"{PREFIX}fragmentation_expected" in last[0].summary and checkpoint.is_of(last[0].id):
-        for name, figure in _MEASURES.items():
-            figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
-        return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
-    where = table.predicate(options.where)
-    blocks = table.current_blocks(where)
-    planned_round = plan_round(table, checkpoint, blocks)
-    planned = planned_round.plan
-    measured = table.measure(blocks.blocks, policy.block_rows)
-    figures |= {name: getattr(measured, name) for name in _MEASURES}
-    figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
-    figures["verdict"] = planned_round.verdict
+    last, where = table.snapshots()[-1:], table.predicate(options.where)
+    summary = {} if exact or not last else last[0].summary
+    expected = {name: parse_number(summary.get(f"{PREFIX}{name}_expected")) for name in ("depth", *_MEASURES)}
+    depth = expected.pop("depth")
+    # The fragmentation is recorded if the round left nothing to do.
+    if depth and policy.threshold and expected["fragmentation"] is not None and checkpoint.is_of(last[0].id):
+        reason = "unchanged since its last recluster"
+        planned = Plan((), 0, 0, reason, depth=depth, threshold=policy.threshold)
+        figures |= {**expected, "is_expected": True}
+    else:
+        planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
+        planned = planned_round.plan
+        measured = table.measure(planned_round.blocks.blocks, policy.block_rows)
+        figures |= {name: getattr(measured, name) for name in _MEASURES}
+    figures |= {name: getattr(planned, name) for name in ("depth", "threshold", "reason", "verdict")}
     if planned.block_sets or planned.limited:
         estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
@@ -219,8 +223,8 @@ def _from_blocks(
 # A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot
 # that expires takes its figures along, and a counter must not fall.
 _FIGURES = (
-    ("depth", "Average depth, or read depth where reads are known", {"": "depth"}),
-    ("depth_threshold", "Greatest average depth allowed", {"": "threshold"}),
+    ("depth", "Depth that is compared with the threshold", {"": "depth"}),
+    ("depth_threshold", "Greatest depth allowed", {"": "threshold"}),
     ("blocks", "Blocks", {"": "blocks"}),
     ("size_bytes", "Bytes of all blocks", {"": "bytes"}),
     ("fragmentation_ratio", "Blocks for each full one", {"": "fragmentation"}),

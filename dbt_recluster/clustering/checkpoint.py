@@ -43,6 +43,7 @@ from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
+_UNCHANGED = "nothing has changed since the last check of the table"
 # In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
@@ -160,8 +161,8 @@ class Checkpoint:
         }
 
 
-def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
-    """Plan the partitions that changed since the checkpoint; return why nothing is left to do, or None."""
+def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
+    """Plan the partitions that changed since the checkpoint; None if something is left to do."""
     try:
         snapshot = table.iceberg.current_snapshot()
         if snapshot is None or snapshot.count("total-data-files") is None:
@@ -170,7 +171,7 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
         changed = checkpoint.changed(snapshot.id)
         if changed is None:
             return None
-        reason = "nothing has changed since the last check of the table"
+        planned = Plan((), 0, 0, _UNCHANGED, _UNCHANGED)
         if len(changed):
             blocks = table.blocks_among(changed, snapshot.id)
             planned = plan(blocks, checkpoint.policy)
@@ -179,13 +180,16 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
             if planned.block_sets or planned.limited or is_unread:
                 return None
             partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
-            reason = f"{planned.reason} in the {partitions} changed since the last check of the table"
+            cause = f"in the {partitions} changed since the last check of the table"
+            planned = replace(
+                planned, reason=f"{planned.reason} {cause}", cause=f"{planned.cause} {cause}".strip()
+            )
         checkpoint.remember(snapshot.id)
     except Exception:
         # A check of the whole table fails too, or does better.
         logger.debug("%s: the partitions that changed could not be read", table.name, exc_info=True)
         return None
-    return reason
+    return planned
 
 
 def warned_of(table: IcebergTable) -> int | None:
@@ -235,11 +239,6 @@ class SettledBlocks:
                 is_of_commits = np.isin(self._metadata.added_by, self._commits[first:])
                 settled |= is_of_commits & (self._blocks.partition == number)
         return settled
-
-    @property
-    def settled_depth(self) -> float:
-        """The greatest depth of a partition with settled blocks."""
-        return float(self._depths[np.unique(self._blocks.partition[self.settled])].max())
 
     def after(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -17,7 +17,7 @@ from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import LEVELS
-from dbt_recluster.planner import clustering_information
+from dbt_recluster.planner import Policy, plan
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class HistoryEntry:
         seconds: Time that reading, sorting and writing took.
         spent: Money for it; None without a price or if it is not recorded.
         conflicts: How often the round started again because another writer was faster.
-        depth_before: Average depth when the round was planned.
-        depth_after: Average depth after the round.
+        depth_before: The depth that was compared with the threshold when the round was planned, as in ``recluster``.
+        depth_after: The same after the round.
         depth_after_is: ``measured``, or ``expected`` when it was committed if another commit came before a measurement.
         benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
             row to rewrite, where it is least. None if it did not decide, as for compactions, or was not recorded yet.
@@ -115,8 +115,9 @@ def round_summary(**figures: Any) -> dict[str, str]:
         rows: Rows rewritten.
         trigger: ``run`` after a build, otherwise ``manual``.
         cluster_by: The key.
-        depth_before: Average depth when the round was planned.
-        depth_expected: Average depth after the round, by the bounds of its new blocks.
+        depth_before: The depth that was compared with the threshold.
+        depth_expected, average_depth_expected: This depth and the average depth after the round, by the bounds of its
+            new blocks.
         read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
         benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.
@@ -141,8 +142,13 @@ class ForeignRewrite:
     rows: int
 
 
-def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
-    """Return every round and every other commit, oldest first; those before ``since`` still count for amplification."""
+def table_history(
+    table: ClusteredTable, since: datetime | None = None, policy: Callable[[], Policy] | None = None
+) -> list[HistoryEntry]:
+    """Return every round and every other commit, oldest first; those before ``since`` still count for amplification.
+
+    The depth after the last round is measured if the table's ``policy`` is given.
+    """
     snapshots = table.snapshots()
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
     start = None if since is None else parse_moment("since", since)
@@ -154,7 +160,7 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
         loaded += entry.rows_loaded
         facts: dict[str, Any] = {"rows_undone": undone.get(entry.snapshot_ids[0], 0)}
         facts["write_amplification"] = round(rewritten / loaded, 4) if loaded else 0.0
-        measured = _measured_depth(table, entry, following) if entry.is_recluster else None
+        measured = _measured_depth(table, entry, following, policy) if entry.is_recluster else None
         if measured is not None:
             facts |= {"depth_after": measured, "depth_after_is": "measured"}
         result.append(replace(entry, **facts))
@@ -239,16 +245,21 @@ def rows_before(snapshots: Sequence[Snapshot]) -> int:
 
 
 def _measured_depth(
-    table: ClusteredTable, entry: HistoryEntry, following: HistoryEntry | None
+    table: ClusteredTable,
+    entry: HistoryEntry,
+    following: HistoryEntry | None,
+    policy: Callable[[], Policy] | None,
 ) -> float | None:
     """Return the depth after a round as the next round or, after the last one, the table has it; or None."""
     if following is not None:
         is_same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
         return following.depth_before if following.is_recluster and is_same_measure else None
+    if policy is None:
+        return None
     try:
         # Its blocks by this key have been read, if it is the table's own.
         measured = table.under(entry.cluster_by) if entry.cluster_by else table
-        return clustering_information(measured.blocks(measured.predicate(entry.where)).blocks).average_depth
+        return plan(measured.blocks(measured.predicate(entry.where)).planned, measured.policy(policy())).depth
     except ReclusterError:
         return None  # a column of the key or of the predicate is gone
 

@@ -80,7 +80,7 @@ class ReclusterOptions:
 
     depth: Depth | None = option(
         values.parse_depth,
-        "The average depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
+        "The depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
         "blocks; auto, where rewriting and reading cost least.",
         otherwise="4",
         metavar="NUMBER",

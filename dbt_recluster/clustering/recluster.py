@@ -71,8 +71,9 @@ class Recluster:
         """
         started, result = time.monotonic(), self._result
         self._prepare()
-        if reason := self._skip_reason():
-            self._skip(reason)
+        if (nothing := self._nothing_to_do()) is not None:
+            self._report(nothing)
+            result.blocks_before = result.blocks_after = block_count(self._table)
         else:
             self._repeat_rounds()
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
@@ -82,21 +83,19 @@ class Recluster:
         result.seconds = time.monotonic() - started
         return result
 
-    def _skip(self, reason: str) -> None:
-        """Skip reclustering; measure a table that waits for a condition."""
+    def _report(self, plan: Plan) -> None:
+        """Record depth, threshold, verdict and reason of a plan in the result."""
         result = self._result
-        result.reason, result.depth_before, result.depth_after = reason, None, None
-        result.blocks_before = result.blocks_after = block_count(self._table)
-        if result.waits_for and 0 < result.blocks_after <= _MOST_MEASURED:
-            measured = self._table.measure(self._table.current_blocks(self._where).blocks)
-            result.depth_before = result.depth_after = measured.average_depth
-            result.read_depth_before = result.read_depth_after = measured.read_depth
-            result.threshold = self._policy.threshold
+        result.limited, result.reason, result.cause = plan.limited, plan.reason, plan.cause
+        if plan.depth:
+            result.depth_after, result.threshold, result.verdict = plan.depth, plan.threshold, plan.verdict
+            if not result.rounds:
+                result.depth_before = result.depth_after
 
     def _repeat_rounds(self) -> None:
         while True:
             stop_if_interrupted()
-            planned = self._plan()
+            planned = self.plan()
             if self._is_done(planned):
                 break
             self._try_round(planned)
@@ -127,10 +126,10 @@ class Recluster:
             self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
-    def _skip_reason(self) -> str | None:
-        """Return the reason to skip reclustering after a build, or None to proceed.
+    def _nothing_to_do(self) -> Plan | None:
+        """Return an empty plan if there is a reason to skip reclustering after a build, or None to proceed.
 
-        A recluster by hand always reports how deep the whole table is.
+        A recluster by hand always reports how deep the whole table is, and so does one that waits for a condition.
         """
         options, result = self._options, self._result
         if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
@@ -139,7 +138,11 @@ class Recluster:
             condition = met_condition(self._table, options)
             if not condition.is_met:
                 result.waits_for = condition.waits_for or None
-                return condition.text
+                planned = Plan((), 0, 0, "")
+                is_quick = not self._table.key.curve and 0 < block_count(self._table) <= _MOST_MEASURED
+                if result.waits_for and is_quick:
+                    planned = self.plan().plan
+                return replace(planned, limited=False, reason=condition.text, cause=condition.text)
             result.condition_met = condition.text
         if options.where is not None or options.dry_run:
             return None
@@ -156,13 +159,13 @@ class Recluster:
             blocks = self._table.blocks(where, snapshot_id, added_by)
         whole = self._table.blocks(where, snapshot_id) if blocks.late else blocks
         measured = self._table.measure(whole.blocks)
-        result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
+        result.average_depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
         result.key_read_bytes = measured.key_read_bytes
         result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             self._added_by = set(blocks.metadata.added_by.tolist())
-            result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
+            result.average_depth_before, result.blocks_before = measured.average_depth, result.blocks_after
             result.read_depth_before = result.read_depth_after
         result.suspended = self._table.suspended
         pending, warnings = self._change.pending(self._table.iceberg), list[str]()
@@ -194,7 +197,8 @@ class Recluster:
         """The planner's policy for this table."""
         return self._table.policy(self._options.policy)
 
-    def _plan(self) -> PlannedRound:
+    def plan(self) -> PlannedRound:
+        """Plan the next round."""
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, left = self._read(), self._bytes_left
         planned = plan_round(self._table, checkpoint, blocks, left)
@@ -216,23 +220,34 @@ class Recluster:
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
-        result.reason = planned.reason
-        if late := planned.blocks.late:
-            result.reason += f"; blocks that arrived meanwhile, {late}, are left to the next run"
-        result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
-        result.threshold, result.verdict = plan.threshold, planned.verdict
+        is_suspended = result.suspended is not None and not options.dry_run
+        is_last = len(result.rounds) == MAX_ROUNDS and bool(plan.block_sets)
+        is_done = is_suspended or is_last or options.dry_run or not plan.block_sets
+        is_done = is_done or (bool(result.rounds) and not options.final)
+        why, note = "", ""
+        if is_suspended:
+            why = f"suspended since {self._table.suspension or result.suspended}"
+        elif is_last:
+            why = f"stopped after {MAX_ROUNDS} rounds"
+        elif options.where is not None and not len(planned.blocks.blocks):
+            why = "no block can hold a row that the predicate admits"
+        elif is_done and planned.blocks.late:
+            note = f"blocks that arrived meanwhile, {planned.blocks.late}, are left to the next run"
+            every = self._table.blocks(self._where, planned.snapshot_id)
+            plan = plan_round(self._table, planned.checkpoint, every).plan
+        elif result.rounds and (plan.limited or plan.block_sets):
+            is_spent = plan.limited and self._bytes_left is not None
+            left = plan.left or sum(len(block_set.blocks) for block_set in plan.block_sets)
+            note = f"{'budget used' if is_spent else 'one round done'}; {count_noun(left, 'block')} left"
+        if why or note:
+            reason, cause = why or f"{plan.reason}; {note}", why or note
+            plan = replace(plan, reason=reason, cause=cause)
+        self._report(plan)
+        if is_suspended:
+            result.verdict = "suspended"
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
-        if options.where is not None and not len(planned.blocks.blocks):
-            result.reason = "no block can hold a row that the predicate admits"
-        if result.suspended is not None and not options.dry_run:
-            result.reason = f"suspended since {self._table.suspension or result.suspended}"
-            result.verdict = "suspended"
-            return True
-        if len(result.rounds) == MAX_ROUNDS and plan.block_sets:
-            result.reason = f"stopped after {MAX_ROUNDS} rounds"
-            return True
-        return options.dry_run or not plan.block_sets or (bool(result.rounds) and not options.final)
+        return is_done
 
     def _try_round(self, planned: PlannedRound) -> None:
         """Run one round. After a commit conflict, back off and return; the caller plans again."""

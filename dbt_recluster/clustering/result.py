@@ -205,21 +205,23 @@ class ReclusterResult:
         bytes_in, bytes_out: Their bytes.
         rows: Rows rewritten, over all rounds.
         blocks_before, blocks_after: Blocks of the table.
-        depth_before, depth_after: Average depth of the blocks that ``where`` admits, by the bounds that queries see;
-            None if no condition was met, or if only the partitions that had changed were read, and there was nothing
-            to do in them.
+        depth_before, depth_after: The depth that is compared with the threshold, in the partition that is worst by it:
+            the average depth, or the read depth, as far as merges could reduce it without limits. Of the blocks that
+            ``where`` admits, or of the partitions that have changed. None if nothing was planned.
+        average_depth_before, average_depth_after: Average depth of the blocks that ``where`` admits, by the bounds that
+            queries see, touching ones included; None if these were not all read.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
         key_read_bytes, key_read_row_groups: What a read of one key opens in the end, estimated as in
             ``clustering_information``; None where the depths are, or if the table writes no Parquet.
-        reducible_depth: What was compared with the threshold in the end, in the partition that is worst by it: the
-            average depth, or the read depth, as far as merges can reduce it. None if nothing was planned.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition. None if nothing
             was planned.
-        verdict: ``well clustered``, ``deep`` or ``suspended``, as in the overview; empty if nothing was planned.
+        verdict: ``well clustered``, ``deep``, ``stuck`` or ``suspended``, as in the overview; empty if nothing was
+            planned.
         waits_for: What would meet a condition of ``recluster_after``, if none was met; or None.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
+        cause: The part of the reason that depth, threshold and verdict leave open.
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
@@ -235,19 +237,21 @@ class ReclusterResult:
     rounds: list[Round] = field(default_factory=list)
     blocks_before: int = 0
     blocks_after: int = 0
-    depth_before: float | None = 0.0
-    depth_after: float | None = 0.0
+    depth_before: float | None = None
+    depth_after: float | None = None
+    average_depth_before: float | None = None
+    average_depth_after: float | None = None
     read_depth_before: float | None = None
     read_depth_after: float | None = None
     key_read_bytes: int | None = None
     key_read_row_groups: float | None = None
-    reducible_depth: float | None = None
     threshold: float | None = None
     verdict: str = ""
     waits_for: str | None = None
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
+    cause: str = ""
     condition_met: str | None = None
     limited: bool = False
     suspended: str | None = None

@@ -43,20 +43,6 @@ class PlannedRound:
     plan: Plan
 
     @property
-    def reason(self) -> str:
-        """Why there is, or is not, something to do."""
-        if self.plan.block_sets or self.record is None or not self.record.settled.any():
-            return self.plan.reason
-        depth = self.record.settled_depth
-        return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
-
-    @property
-    def verdict(self) -> str:
-        """``deep`` if merges can lower a depth above the threshold, otherwise ``well clustered``."""
-        is_due = bool(self.plan.block_sets) or self.plan.limited
-        return "deep" if is_due and self.plan.reducible_depth > self.plan.threshold else "well clustered"
-
-    @property
     def snapshot_id(self) -> int:
         """The snapshot that was planned; only a table with one has block sets."""
         assert self.blocks.metadata.snapshot_id is not None
@@ -90,27 +76,26 @@ class MergedRound(RoundRecord):
         metadata = planned.blocks.metadata
         merged = [(group, int(metadata.partition[positions[0]])) for _, group, positions in sets]
         after = self.table.blocks_after(metadata.take(kept), merged)
+        rest = plan(after, planned.checkpoint.policy)
         return round_summary(
             **_figures(groups),
             **self.figures,
-            depth_before=clustering_information(planned.blocks.blocks).average_depth,
-            depth_expected=clustering_information(after).average_depth,
+            depth_before=planned.plan.depth,
+            depth_expected=rest.depth,
+            average_depth_expected=clustering_information(after).average_depth,
             seconds=round(time.monotonic() - self.started, 3),
             **done.ratios,
-            **(self._figures_left(after) if len(groups) == len(self.groups) else {}),
+            **(self._figures_left(after, rest) if len(groups) == len(self.groups) else {}),
         )
 
-    def _figures_left(self, after: Blocks) -> dict[str, float | None]:
+    def _figures_left(self, after: Blocks, rest: Plan) -> dict[str, float | None]:
         """Return the figures of the blocks after the round, or none if there is more to do then.
 
         Along a curve the rules of settled blocks decide that.
         """
-        policy = self.planned.checkpoint.policy
-        if not self.leaves_nothing or self.table.key.curve:
+        if not self.leaves_nothing or self.table.key.curve or rest.block_sets or rest.limited:
             return {}
-        if (rest := plan(after, policy)).block_sets or rest.limited:
-            return {}
-        left = self.table.measure(after, policy.block_rows)
+        left = self.table.measure(after, self.planned.checkpoint.policy.block_rows)
         return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
 
     def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
@@ -144,7 +129,15 @@ def plan_round(
         if record.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
             candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
-    planned = plan(candidates, replace(checkpoint.policy, max_bytes=max_bytes))
+    policy = replace(checkpoint.policy, max_bytes=max_bytes)
+    planned = plan(candidates, policy)
+    if record is not None and record.settled.any() and not planned.can_merge:
+        cause, now = (
+            "the last merge did not lower it, and nothing has arrived since",
+            plan(blocks.planned, policy),
+        )
+        reason = f"depth {now.depth:.4g}: {cause}"
+        planned = replace(planned, depth=now.depth, threshold=now.threshold, reason=reason, cause=cause)
     return PlannedRound(checkpoint, blocks, candidates, record, planned)
 
 
@@ -206,7 +199,7 @@ def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) 
 
 def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
-    blocks, plan = planned.blocks.blocks, planned.plan
+    blocks = planned.blocks.blocks
     lower, upper = _key_texts(table, planned)
     same = {f.name for f in fields(PlannedSet)} - {"level", "new_level", "blocks", "lower", "upper"}
     sets = tuple(
@@ -218,17 +211,19 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
             upper=greatest,
             **{name: getattr(block_set, name) for name in same},
         )
-        for block_set, least, greatest in zip(plan.block_sets, lower, upper, strict=True)
+        for block_set, least, greatest in zip(planned.plan.block_sets, lower, upper, strict=True)
     )
     before = table.measure(blocks)
-    after = table.measure(simulate(blocks, plan, planned.checkpoint.policy))
+    policy = planned.checkpoint.policy
+    merged = simulate(blocks, planned.plan, policy)
+    after = table.measure(merged)
     speed = rewrite_speed(table)
     return RewritePlan(
         sets=sets,
-        bytes=plan.bytes,
-        rows=plan.rows,
-        expected_depth=after.average_depth,
-        estimated_seconds=None if speed is None else round(plan.bytes / speed, 1),
+        bytes=planned.plan.bytes,
+        rows=planned.plan.rows,
+        expected_depth=plan(merged, policy).depth,
+        estimated_seconds=None if speed is None else round(planned.plan.bytes / speed, 1),
         key_read_bytes=before.key_read_bytes,
         key_read_row_groups=before.key_read_row_groups,
         expected_key_read_bytes=after.key_read_bytes,

@@ -59,6 +59,11 @@ class Candidates:
         eligible = ~_finished(blocks, full_block) & (~blocks.unbounded | (blocks.level == 0))
         eligible |= blocks.deleted_at_least(deleted_share)
         eligible &= ~blocks.fixed & (blocks.level < max_level)
+        return cls.at(blocks, eligible, full_block)
+
+    @classmethod
+    def at(cls, blocks: Blocks, eligible: BoolArray, full_block: FullBlock) -> Candidates:
+        """Make candidates of the blocks that are ``eligible``, bool (n,)."""
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
         order = _order(blocks, position, first, last)

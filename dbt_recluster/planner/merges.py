@@ -79,23 +79,36 @@ class Plan:
         rows: Rows to rewrite in all sets; 0 if unknown.
         bytes: Bytes to read in all sets; 0 if unknown.
         reason: Why there is, or is not, something to do.
+        cause: The part of the reason that depth, threshold and verdict leave open.
         limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
         needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
-        reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
-            far as merges can reduce it. 0 if no block can be narrowed.
-        threshold: What it was compared with: the greatest depth allowed in that partition.
-        by_reads: Whether the read depth was compared instead.
+        left: If ``limited``, blocks that a plan without these limits would merge.
+        depth: The depth that is compared with the threshold: the average depth of the worst partition, as far as merges
+            could reduce it without limits. 1 if no block can be narrowed, 0 without blocks.
+        threshold: The greatest depth allowed in that partition.
+        by_reads: Whether it is the read depth instead.
+        can_merge: Whether a plan without a budget has block sets.
     """
 
     block_sets: tuple[BlockSet, ...]
     rows: int
     bytes: int
     reason: str
+    cause: str = ""
     limited: bool = False
     needed: int | None = None
-    reducible_depth: float = 0.0
+    left: int = 0
+    depth: float = 0.0
     threshold: float = 1.0
     by_reads: bool = False
+    can_merge: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``well clustered`` up to the threshold; above it ``deep``, or ``stuck`` if nothing may be merged."""
+        if self.depth <= self.threshold:
+            return "well clustered"
+        return "deep" if self.can_merge else "stuck"
 
     @property
     def members(self) -> BlockSets:

@@ -50,23 +50,26 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     if blocks.bytes is None and limit is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
-        return Plan((), 0, 0, "no blocks")
+        return Plan((), 0, 0, "no blocks", "no blocks", threshold=policy.threshold or 1.0)
     planner = _Planner(policy.candidates(blocks), policy)
     selection = planner.select()
-    reason, needed = planner.reason(selection), None
-    if len(selection.sets) == 0 and limit is not None:
+    can_merge, left, needed = len(selection.sets) > 0, 0, None
+    worst = planner.worst(selection)
+    reason, cause = planner.reason(selection, worst)
+    if not can_merge and limit is not None:
         unlimited = planner.within(None)
         everything = unlimited.select()
-        if len(everything.sets):
+        if left := len(everything.sets.member):
             least = int(everything.sets.total(planner.eligible.bytes).min())
             needed = _needed_bytes(lambda most: len(planner.within(most).select().sets) > 0, limit, least)
-            reason = (
-                f"{unlimited.reason(everything)}, and no block set fits into {size_text(limit)}; "
-                f"{size_text(needed, up=True)} would do"
+            fits = f"no block set fits into {size_text(limit)}; {size_text(needed, up=True)} would do"
+            reason, cause = (
+                ", and ".join(filter(None, [text, fits])) for text in unlimited.reason(everything, worst)
             )
+            can_merge = policy.max_merge_bytes is None or len(planner.without_budget().select().sets) > 0
     block_sets = planner.block_sets(selection)
     rows, size = sum(each.rows for each in block_sets), sum(each.bytes for each in block_sets)
-    return Plan(block_sets, rows, size, reason, needed is not None, needed, *selection.worst)
+    return Plan(block_sets, rows, size, reason, cause, needed is not None, needed, left, *worst, can_merge)
 
 
 def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
@@ -105,15 +108,20 @@ class _Planner:
         """The same planner with another budget and no limit on the bytes of a set."""
         return replace(self, policy=replace(self.policy, max_bytes=budget, max_merge_bytes=None))
 
+    def without_budget(self) -> _Planner:
+        """The same planner without a budget."""
+        return replace(self, policy=replace(self.policy, max_bytes=None))
+
     def select(self) -> _Selection:
         """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
         eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
-        boxes, own = None, no_sets()
+        boxes, own, worst = None, no_sets(), None
         if strategy.compacts and eligible.blocks.layout is not None and len(eligible):
             boxes = BoxSets(eligible, eligible.blocks.layout, policy)
             own = eligible.sets_of(boxes.select())
-        sets, worst = self._by_depth(strategy, own.member)
+            worst = self._by_depth(strategy, own.member[:0])[1] if len(own) else None
+        sets, of_rest = self._by_depth(strategy, own.member)
         if boxes is not None:
             in_blocks = sets.at(eligible.position)
             sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
@@ -133,17 +141,35 @@ class _Planner:
                 order = np.argsort(-self._savings(sets), kind="stable")
                 sets, kind = sets.in_order(order), kind[order]
         fits = fit_into_bytes(eligible, sets, policy.max_bytes)
-        return _Selection(sets.only(fits), kind[fits], worst)
+        return _Selection(sets.only(fits), kind[fits], worst or of_rest)
+
+    def worst(self, selection: _Selection) -> WorstDepth:
+        """The depth that decides, and the threshold as it was set.
+
+        If nothing is above the threshold that may be merged, blocks count that merges could narrow if no level and no
+        earlier merge kept them as they are.
+        """
+        blocks, worst, tolerance = self.eligible.blocks, selection.worst, self.policy.tolerance
+        could_be_narrowed = ~blocks.fixed & ~blocks.constant
+        could_be_narrowed[self.eligible.position] = True
+        if worst.depth <= worst.limit and np.count_nonzero(could_be_narrowed) > len(self.eligible):
+            every = Candidates.at(blocks, could_be_narrowed, self.policy.full_block)
+            kept = replace(self, eligible=every)._by_depth(
+                BY_NAME[self.policy.strategy], np.zeros(0, np.int64)
+            )[1]
+            worst = max(worst, kept, key=lambda one: one.depth / one.limit)
+        depth, limit = (round(value / tolerance, 4) for value in worst[:2])
+        return WorstDepth(max(depth, 1.0), limit, worst.by_reads)
 
     def _by_depth(self, strategy: Strategy, taken: IntArray) -> Selected:
         """Select the strategy's sets among the candidates that are not taken, given by position."""
         free = np.ones(len(self.eligible), np.bool_)
         free[taken] = False
         place = np.flatnonzero(free)
-        if not len(place):
-            return no_sets(), WorstDepth()
-        candidates = self.eligible if free.all() else self.eligible.take(free)
         thresholds = self.policy.thresholds(np.bincount(self.eligible.blocks.partition))
+        if not len(place):
+            return no_sets(), WorstDepth(limit=float(thresholds.max()))
+        candidates = self.eligible if free.all() else self.eligible.take(free)
         limits = self.policy.set_limits._replace(worthwhile=replace(self, eligible=candidates)._worthwhile)
         sets, worst = strategy.select(candidates, thresholds, limits)
         return sets.at(place), worst
@@ -199,16 +225,18 @@ class _Planner:
         rows_left = sets.total(eligible.rows - eligible.deleted)
         return self.policy.full_block.count(rows_left, sets.total(bytes_left))
 
-    def reason(self, selection: _Selection) -> str:
-        """Return the reason for the selected sets, or for selecting none."""
-        blocks, policy = self.eligible.blocks, self.policy
-        depth, limit, by_reads = selection.worst
+    def reason(self, selection: _Selection, worst: WorstDepth) -> tuple[str, str]:
+        """Return the reason for the selected sets, or for selecting none, and the part that needs no depth."""
+        blocks, policy, (depth, limit, by_reads) = self.eligible.blocks, self.policy, worst
         levels = (
             " of one level's blocks" if BY_NAME[policy.strategy].by_level and np.ptp(blocks.level) else ""
         )
+        ends = " at the ends of reads" if by_reads else ""
         where = " in the worst partition" if blocks.partition.any() else ""
-        figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{levels}{where}"
-        parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == _MERGE).any() else []
+        comparison = (
+            f"depth {depth:.4g}{levels}{ends}{where} is {'above' if depth > limit else 'at most'} {limit:.4g}"
+        )
+        parts = []
         if boxes := len(selection.of(_BOXES)):
             sets = count_noun(boxes, "block set")
             parts.append(f"merging {sets} saves reads of single columns more than it costs")
@@ -217,16 +245,18 @@ class _Planner:
         if deleted := len(selection.of(_DELETED)):
             have = "1 block has" if deleted == 1 else f"{deleted} blocks have"
             parts.append(f"{have} {policy.deleted_share:.0%} or more of the rows deleted")
-        if parts:
-            return ", and ".join(parts)
-        if depth == 0:
-            return f"no block can be narrowed: {', or '.join(self._left()) or 'none may be rewritten'}"
-        reason = f"{figure} is at most {limit:.4g}"
-        if depth > limit:
-            reason = f"{figure} is above {limit:.4g}, but no merge would lower it"
-        elif depth > 1 and policy.max_bytes is not None:
-            reason += ", and a depth of 1 would merge further"  # runs still overlap
-        return ", and ".join([reason, *self._left()])
+        is_compared = (selection.kind == _MERGE).any()
+        if not len(selection.sets):
+            is_compared = bool(len(self.eligible)) or depth > limit
+            parts = self._left()
+            if not len(self.eligible):
+                parts = [f"no block can be narrowed: {', or '.join(parts) or 'none may be rewritten'}"]
+            elif depth > limit:
+                parts = parts or ["no merge would lower it"]
+            elif depth > 1 and policy.max_bytes is not None:
+                parts.insert(0, "a depth of 1 would merge further")  # runs still overlap
+        cause = ", and ".join(parts)
+        return ", and ".join(filter(None, [comparison if is_compared else "", cause])), cause
 
     def _left(self) -> list[str]:
         """Return why blocks are no candidates; single keys count only if there are no candidates at all."""

@@ -62,7 +62,7 @@ class Policy:
             small, and how full blocks are.
         deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
             fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite.
-        tolerance: The average depth may be this many times the threshold, at least 1 (`CURVE_TOLERANCE`).
+        tolerance: Depths are this many times too large, at least 1 (`CURVE_TOLERANCE`).
     """
 
     depth: float = 4.0
@@ -93,8 +93,8 @@ class Policy:
 
     @property
     def threshold(self) -> float | None:
-        """Greatest average depth of any partition; None if it depends on the number of blocks."""
-        return float(self.depth * self.tolerance) if self.depth >= 1 else None
+        """Greatest average depth of any partition, as set; None if it depends on the number of blocks."""
+        return float(self.depth) if self.depth >= 1 else None
 
     def thresholds(self, count: IntArray) -> FloatArray:
         """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""

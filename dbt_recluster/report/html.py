@@ -23,7 +23,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.report_data import Layout, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import balance_text, history_row, undone_text
+from dbt_recluster.report.recluster_text import balance_text, history_row, standing, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -80,6 +80,7 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
         "opened": opened_on_curve,
         "rounds": lambda count: count_noun(count, "round"),
         "size": size,
+        "standing": lambda line: standing(line.depth, line.threshold).removeprefix("depth "),
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -216,7 +217,7 @@ def history(report: ReportData) -> str:
             above.plot([moment, moment], ends, color=_COLOURS["muted"], linewidth=1)
         for name, ends in depths.items():
             above.plot(at, ends, "o", color=_COLOURS[name], markersize=4)
-        above.set_ylabel("average depth")
+        above.set_ylabel("depth")
         _draw_threshold(above, report.threshold, max(filter(None, depths["before"]), default=0))
         above.set_ylim(bottom=0)
         above.margins(y=0.2)
@@ -249,9 +250,11 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
         for report, place in zip(drawn, axes[:, 0], strict=True):
             _draw_curves(place, report)
             _key_axis(place, report, report.now)
-            info = report.information
-            blocks, depth = count_noun(info["total_block_count"], "block"), f"{info['average_depth']:.1f}"
-            title = f"{report.table} by {info['cluster_key']}: {blocks}, average depth {depth}"
+            line, info = report.overview, report.information
+            now = ", ".join(
+                [count_noun(info["total_block_count"], "block"), standing(line.depth, line.threshold)]
+            )
+            title = f"{report.table} by {info['cluster_key']}: {now}"
             place.set_title(title, loc="left", fontsize=10)
             handles, labels = place.get_legend_handles_labels()
             lines |= dict(zip(labels, handles, strict=True))

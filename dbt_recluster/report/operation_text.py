@@ -9,11 +9,11 @@ from typing import Any
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.clustering.table import Suspension
-from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
+from dbt_recluster.report.recluster_text import balance_text, key_read_text, standing, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
 _OVERVIEW = (
-    *("table", "verdict", "depth", "of", "blocks for a full one"),
+    *("table", "verdict", "depth", "threshold", "blocks for a full one"),
     *("loaded 1 d", "7 d", "rewritten 1 d", "7 d"),
     *("last recluster", "conflicts", "gain for a GB"),
 )
@@ -43,7 +43,7 @@ def information(values: Mapping[str, Any]) -> str:
         f"{values['max_fragmentation']:g} in the worst partition"
     )
     figures = [
-        _deciding_depth(values),
+        ("depth", _depth_and_verdict(values)),
         ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
@@ -67,18 +67,16 @@ def information(values: Mapping[str, Any]) -> str:
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 
 
-def _deciding_depth(values: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name of the depth that decides, and its value with threshold and verdict."""
-    name = "read depth" if "read_depth" in values else "depth"
-    depth = values.get("read_depth", values["average_depth"])
-    of = "" if values["threshold"] is None else f" of {values['threshold']:.4g}"
-    why = f": {values['reason']}" if values["verdict"] in ("failing", "not clusterable") else ""
-    return name, f"{depth:g}{of}, {values['verdict']}{why}"
+def _depth_and_verdict(values: Mapping[str, Any]) -> str:
+    now = standing(values["depth"], values["threshold"]).removeprefix("depth ")
+    why = f": {values['reason']}" if values["verdict"] in ("failing", "not clusterable", "stuck") else ""
+    return ", ".join(filter(None, [now, f"{values['verdict']}{why}"]))
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
     """Write a single metric of a table."""
-    return f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
+    figure = f"{name.replace('_', ' ')} {values[name]:g}"
+    return f"{values['table']} by {values['cluster_key']}: {figure}{_suspended_text(values)}"
 
 
 def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
@@ -129,8 +127,8 @@ def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, .
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:
-    about, kind = "~" if of.is_expected else "", "" if of.read_depth is None else " read"
-    depth = "-" if of.depth is None else f"{about}{of.depth:.1f}{kind}"
+    about = "~" if of.is_expected else ""
+    depth = "-" if of.depth is None else f"{about}{of.depth:.1f}"
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
     full = "-" if of.fragmentation is None else f"{about}{of.fragmentation:.1f}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,6 @@ from dbt_recluster.text import count_noun, moment, size, table
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
-# The part of a reason that compares a depth with the threshold.
-_COMPARISON = re.compile(
-    r"reducible (?:read )?depth [\d.e+]+(?: of one level's blocks)?(?: in the worst partition)?"
-    r" is (?:at most|above) [\d.e+]*\d(?:(?:, and|, but|;) )?"
-)
 _MOST_NAMED = 5
 
 _HISTORY_NOTE = (
@@ -77,71 +71,84 @@ def _describe(progress: Progress) -> str:
     return f"{start} {verb} {what}{duration}{share}"
 
 
-def _depth(result: ReclusterResult) -> float | None:
-    return result.depth_after if result.read_depth_after is None else result.read_depth_after
+def standing(depth: float | None, threshold: float | None) -> str:
+    """Return the depth beside its threshold, ``depth 1.4, below 4``; empty if no depth is known."""
+    if depth is None or threshold is None:
+        return "" if depth is None else f"depth {depth:.1f}"
+    relation = "below" if depth < threshold else "above" if depth > threshold else "at most"
+    return f"depth {depth:.{_decimals(depth, threshold)}f}, {relation} {threshold:.4g}"
 
 
-def standing(result: ReclusterResult) -> str:
-    """Return the depth that decides and its threshold, ``depth 1.4 of 4``; empty if no depth is known."""
-    kind, depth = "depth" if result.read_depth_after is None else "read depth", _depth(result)
-    of = "" if result.threshold is None else f" of {result.threshold:.4g}"
-    return "" if depth is None else f"{kind} {depth:.1f}{of}"
-
-
-def summary(result: ReclusterResult) -> str:
-    """Return the result in one phrase for a model's line: ``1.4 of 4, reclustered 42 blocks into 12``."""
-    blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
-    loss = "" if result.loss is None else loss_text(result.loss)
-    return ", ".join(filter(None, [standing(result).removeprefix("depth "), f"reclustered {blocks}", loss]))
-
-
-def _why(result: ReclusterResult) -> str:
-    """Return the part of the reason that verdict and depth leave open."""
-    # The depth is the whole table's; the reason compares what merges can reduce in the worst partition.
-    depth, threshold = _depth(result), result.threshold
-    is_said = depth is None or threshold is None or (depth > threshold) == (result.verdict == "deep")
-    return _COMPARISON.sub("", result.reason, count=1) if is_said else result.reason
+def _caused(text: str, result: ReclusterResult) -> str:
+    """Return a text with the part of the reason that depth, threshold and verdict leave open."""
+    return ": ".join(filter(None, [text, result.cause]))
 
 
 def _verdict(result: ReclusterResult) -> str:
-    return ": ".join(filter(None, [result.verdict, _why(result)]))
+    return _caused(result.verdict, result)
+
+
+def summary(result: ReclusterResult) -> str:
+    """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
+    if not result.rounds:
+        waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
+        now = standing(result.depth_after, result.threshold)
+        return (
+            not_reclustered(result)
+            if result.suspended
+            else f"{now}; {waits}"
+            if now and waits
+            else _caused(now, result)
+        )
+    depth, threshold = result.depth_after, result.threshold
+    change = f"depth {depths(result.depth_before, depth)}"
+    above = f"above {threshold:.4g}" if depth and threshold and depth > threshold else ""
+    blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
+    loss = "" if result.loss is None else loss_text(result.loss)
+    return _caused(", ".join(filter(None, [change, above, blocks, loss])), result)
 
 
 def depths(before: float | None, after: float | None, about: str = "") -> str:
     """Return ``8.3 -> 1.4``, with enough decimals to tell the two apart, and ``about`` before the second."""
     if before is None or after is None:
         return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
-    different = (n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}")
-    decimals = 1 if before == after else next(different, 4)
+    decimals = _decimals(before, after)
     return f"{before:.{decimals}f} -> {about}{after:.{decimals}f}"
+
+
+def _decimals(one: float, other: float) -> int:
+    """Return the decimals, at least one, that tell two depths apart."""
+    different = (n for n in (1, 2, 3) if f"{one:.{n}f}" != f"{other:.{n}f}")
+    return 1 if one == other else next(different, 4)
 
 
 def not_reclustered(result: ReclusterResult) -> str:
     """Return why nothing was done."""
-    return ", ".join(filter(None, [f"not reclustered: {_why(result)}", standing(result)]))
+    now = standing(result.depth_after, result.threshold)
+    return ", ".join(filter(None, [f"not reclustered: {result.cause}", now]))
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return what was done, the depth that decides, its threshold and the verdict; ``%s`` in ``resume`` is the name."""
+    """Return what was done, the depth and its threshold, and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
+    now = standing(result.depth_after, result.threshold)
+    outcome = ", ".join(filter(None, [now, _verdict(result)]))
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
-        return f"{name}: would recluster {what}; {standing(result)}, {_verdict(result)}"
+        return f"{name}: would recluster {what}; {outcome}"
     if not result.rounds:
         if result.suspended:
             return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
-        nothing = ", ".join(filter(None, ["nothing to do", standing(result), _verdict(result)]))
-        return f"{name}: {not_reclustered(result) if result.limited else nothing}"
+        return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
-    before = result.depth_before if result.read_depth_after is None else result.read_depth_before
-    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", standing(result)]
-    done += [] if before is None else [f"{before:.1f} before"]
+    change = f"depth {depths(result.depth_before, result.depth_after)}"
+    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", change]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]
     orphans = f". {orphan_note(result.table, result.orphans)}" if result.orphans else ""
-    lines = [f"{name}: {', '.join(filter(None, done))}{orphans}", _verdict(result)]
+    lines = [f"{name}: {', '.join(done)}{orphans}", outcome]
     if result.key_read_bytes is not None:
         opened = key_read_text(result.key_read_bytes, result.key_read_row_groups)
         lines.append(f"a read of one key opens about {opened}")
@@ -173,9 +180,8 @@ def plan_table(result: ReclusterResult) -> str:
     seconds = "duration unknown, because the snapshots record no recluster of this table"
     if plan.estimated_seconds is not None:
         seconds = f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
-    kind = "depth" if result.read_depth_before is None else "average depth"
     change = depths(result.depth_before, plan.expected_depth, "about ")
-    total = f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; {kind} {change}"
+    total = f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; depth {change}"
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
         before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
         after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
@@ -251,7 +257,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "blocks": change("blocks"),
         "size": change("bytes", size),
         "rows": change("rows") + undone,
-        "average depth": "" if before is None or after is None else depths(before, after, expected),
+        "depth": "" if before is None or after is None else depths(before, after, expected),
         "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),

@@ -26,7 +26,7 @@ class TestCosts(Operations):
     @pytest.mark.thorough
     def test_what_costs_more_than_it_saves(self, table: str, spark: Any) -> None:
         _, log = run_load(4)
-        assert "reclustered" in log
+        assert " blocks into " in log
         assert "more than it saves" not in log  # of the first week
         spark.sql(f"call spark_catalog.system.expire_snapshots('{table}', timestamp '2100-01-01', 4)")
         (result,), log = run_load(5)
@@ -53,7 +53,8 @@ class TestDueModels(ProjectSql):
         """Each build expires the snapshots before it, which count all the same."""
         for number in (1, 2):
             (result,), log = run_dbt_and_capture(["run"])
-            waits = rf"\(depth {number}\.\d of 2; next recluster after {3 - number} more commit{'s' * (number == 1)}\)"
+            more = f"{3 - number} more commit{'s' * (number == 1)}"
+            waits = rf"\(depth {number}\.\d, (below|at most|above) 2; next recluster after {more}\)"
             assert re.search(waits, log)
             assert result.adapter_response["recluster_reason"] == (
                 f"no condition met: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"
@@ -89,21 +90,22 @@ class TestReadsOfModels(Clustering):
             assert run(load, READS)[0].adapter_response["blocks_rewritten"] == 0
         response = run(2, READS)[0].adapter_response
         assert response["blocks_rewritten"] == 6
-        assert response["recluster_reason"] == "reducible read depth 1 is at most 2"
+        assert response["recluster_reason"] == "depth 1 at the ends of reads is at most 2"
         recorded = self.properties(sql, "events")["recluster.option.reads"]
         assert json.loads(recorded) == [{"where": "k between 310 and 750", "weight": 9.0}]
         log = operate("clustering_information", "{table: events}")
-        assert re.search(r"by k\n  read depth +1 of 2, well clustered\n", log)
+        assert re.search(r"by k\n  depth +1\.0, below 2, well clustered\n", log)
         result, log = run(3, ["nope = 1", *READS])
         assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
         reason = result.adapter_response["recluster_reason"]
-        assert reason.startswith("reducible read depth 2 is at most 2")
+        assert reason.startswith("depth 2 at the ends of reads is at most 2")
         run(4, None)
         assert "recluster.option.reads" not in self.properties(sql, "events")
         # A hundred thousand reads a day pay for a threshold of 1.5.
         response = run(0, [{"where": "k = 310", "weight": 100000}], depth="auto")[0].adapter_response
         assert response["blocks_rewritten"]
-        assert response["recluster_reason"] == "reducible read depth 3 is above 1.5"
+        above = "depth 3 at the ends of reads is above 1.5"
+        assert response["recluster_reason"] == f"{above}; one round done; 2 blocks left"
         properties = self.properties(sql, "events")
         assert properties["recluster.option.depth"] == "auto"
         assert json.loads(properties["recluster.auto_depth"])["depth"] == 1.5
@@ -145,7 +147,7 @@ class TestReadsOfProjects:
         assert run(0)["blocks_rewritten"] == 0
         assert run(1)["blocks_rewritten"] == 0
         response = run(2, "events")
-        assert response["recluster_reason"] == "reducible read depth 1 is at most 2"
+        assert response["recluster_reason"] == "depth 1 at the ends of reads is at most 2"
         # Three loads, over 5, 310 and 750. What stays is as deep as before.
         assert response["blocks_rewritten"] == 9
         reads = operate_json("clustering_reads", JSON)
@@ -162,7 +164,7 @@ class TestReadsOfProjects:
         assert re.search(r"recorded \(project\) +1 +\d+ +0\.0 +[\d.]+ KB +k from 310 to 750\n", text)
         assert "load from 2 (not of the key)" in text
         # Whoever reclusters by hand follows them too; `even` does not.
-        assert "nothing to do, read depth" in operate("recluster", TABLE)
+        assert "nothing to do, depth" in operate("recluster", TABLE)
         assert run(3, "events", reads="even")["blocks_rewritten"] > 9
         assert "3 ranges forgotten" in operate("forget_reads", TABLE)
         assert "no reads are known" in operate("clustering_reads", TABLE)

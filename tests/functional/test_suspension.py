@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ class TestDryRun(Operations):
         assert f"1 of 1 {table}: would recluster 4 blocks" in log
         assert "set   level  blocks  into   rows" in log
         assert "duration unknown, because the snapshots record no recluster" in log
-        assert "depth 4.0 of 1, deep\n" in log
+        assert "depth 4.0, above 1, deep\n" in log
         plan = operate_json("recluster", self.PLAN % ", format: json")["plan"]
         assert plan["estimated_seconds"] is None
         (planned,) = plan["sets"]
@@ -69,7 +70,7 @@ class TestSuspension(Operations):
         (result,), log = run_load(5)
         before, depth = files(sql, "events"), clustering_depth(spark, table)
         assert depth > 2
-        assert f"(not reclustered: suspended since {since} by {user}, depth {depth} of 1)" in log
+        assert f"(not reclustered: suspended since {since} by {user}, depth {depth}, above 1)" in log
         assert result.adapter_response["recluster_suspended"] == since
         assert f"{table} by k, suspended since {since} by {user}\n" in operate("clustering_information")
         log = operate("recluster", "{table: events, final: true}")
@@ -148,7 +149,7 @@ class TestBudget(Operations):
         assert "no block set fits into 1.0 KB; " in reason
         assert reason.endswith(" KB would do")
         assert result.adapter_response["blocks_rewritten"] == 0
-        assert "(not reclustered, see the warning)" in log
+        assert re.search(r"\(depth \d\.\d, above \d: .*no block set fits into ", log)
         why = reason.partition(", and ")[2]
         assert log.count(f"one was built but not reclustered: {why}, depth ") == 1
         results = run_dbt(["run", *limited, "--warn-error"], expect_pass=False)

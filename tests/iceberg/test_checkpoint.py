@@ -85,10 +85,10 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     done = build(spark, table)
     # Those of the load, and those that the last recluster wrote.
     assert done.reason == (
-        "reducible depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last check of the "
+        "depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last check of the "
         "table"
     )
-    assert (done.depth_before, done.depth_after) == (None, None)
+    assert (done.depth_after, done.verdict, done.average_depth_after) == (1, "well clustered", None)
     assert done.blocks_before == done.blocks_after == spark.table(f"{table}.files").count()
     assert build(spark, table).reason == "nothing has changed since the last check of the table"
     load(spark, table, 7)

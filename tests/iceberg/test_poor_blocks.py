@@ -79,7 +79,7 @@ def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: st
     assert deleted_rows(spark, table) == [0, 0, 100, 500]
     result = recluster_keeping_rows(spark, table, "k", block_rows=1000, final=True)
     assert (result.blocks_in, result.blocks_out, result.rows) == (1, 1, 500)
-    assert result.reason == "reducible depth 1 is at most 4"
+    assert result.reason == "depth 1 is at most 4"
     assert deleted_rows(spark, table) == [0, 0, 0, 100]
     assert not recluster(spark, table, "k", block_rows=1000).rounds
 

@@ -115,7 +115,7 @@ def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
     reads = [{"where": "k between 310 and 750", "weight": 9}]
     result = recluster_keeping_rows(spark, table, "k", reads=reads, **options)
     assert result.blocks_in == 8  # those over 310 and over 750
-    assert result.reason == "reducible read depth 1 is at most 2"
+    assert result.reason == "depth 1 at the ends of reads is at most 2"
     assert not recluster(spark, table, reads=["k between 310 and 750"], **options).rounds
     # Nothing is known now.
     assert recluster(spark, table, depth=2, block_rows=100).blocks_in == 32

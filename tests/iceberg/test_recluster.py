@@ -188,7 +188,7 @@ def test_an_empty_table(spark: Any, schema: str, files: int) -> None:
     if files:
         spark.sql(f"delete from {name}")
     result = recluster(spark, name, "k", final=True)
-    assert (result.rounds, result.blocks_before, result.depth_after) == ([], 0, 0.0)
+    assert (result.rounds, result.blocks_before, result.average_depth_after) == ([], 0, 0.0)
     assert clustering_information(spark, name)["total_block_count"] == 0
     assert blocks_opened(spark, name, "k = 1") == 0
 

@@ -10,12 +10,12 @@ import pytest
 from tables import Meanwhile, make_even_table
 
 from dbt_recluster.advice.cost_model import PriceList
-from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.overview import Overview, information_of, table_overview
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
+from dbt_recluster.maintenance import ClusteredTable, recluster, suspend_recluster
 
 OPTIONS = ReclusterOptions(depth=2, block_rows=100)
 
@@ -83,7 +83,8 @@ def test_its_figures_are_those_of_the_new_blocks(spark: Any, schema: str, key: s
         spark.sql(f"insert into {name} select {key} from range(0, 400, 1, 1)")
     result = Recluster(ClusteredTable(spark, name, "k"), options).run()
     overview = seen(spark, name, options)
-    assert (overview.is_expected, overview.average_depth) == (True, result.depth_after)
+    assert (overview.is_expected, overview.depth) == (True, result.depth_after)
+    assert overview.average_depth == result.average_depth_after
 
 
 @pytest.mark.thorough
@@ -107,3 +108,29 @@ def test_a_load_during_the_merge(spark: Any, name: str) -> None:
     assert Recluster(ClusteredTable(spark, name, "k"), options).run().rounds
     assert meanwhile.errors == []
     assert not seen(spark, name).is_expected
+
+
+@pytest.mark.parametrize("key", ["k", "hilbert(k, id)"])
+def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: str, key: str) -> None:
+    """Overview, information and dry run, also between loads under a curve, beside the threshold as it was set."""
+    name, options = f"{schema}.t", ReclusterOptions(depth=1.5, block_rows=500)
+    spark.sql(f"create table {name} (id bigint, k bigint) using iceberg")
+    verdicts = []
+    for load in range(5):
+        keys = f"(id * 37 + {load}) % 1000 k from range({load * 1000}, {load * 1000 + 1000}, 1, 2)"
+        spark.sql(f"insert into {name} select id % 1000, {keys}")
+        if load == 2:
+            recluster(spark, name, key, depth=1, block_rows=500)
+        overview = table_overview(ClusteredTable(spark, name, key), options)
+        information = information_of(ClusteredTable(spark, name, key), lambda: options, None, 500)
+        planned = Recluster(ClusteredTable(spark, name, key), replace(options, dry_run=True)).run()
+        shown = (planned.depth_after, planned.threshold, planned.verdict)
+        assert (overview.depth, overview.threshold, overview.verdict) == shown, load
+        assert tuple(information[name] for name in ("depth", "threshold", "verdict")) == shown, load
+        assert (planned.threshold, planned.plan is not None and bool(planned.plan.sets)) == (
+            1.5,
+            shown[2] == "deep",
+        )
+        verdicts.append(shown[2])
+    assert verdicts[1] == verdicts[4] == "deep"
+    assert verdicts[2] == "well clustered"

@@ -66,10 +66,10 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "sources.yml": SOURCES})
     out = project.succeed("debug")
     assert "analytics has no Iceberg table yet" in out
-    for expected in ("[OK (depth 1.0 of 1)", ", reclustered "):
+    for expected in ("[OK (depth 1.0, at most 1)", " blocks into "):
         out = project.succeed("run")
         assert expected in out
-    assert "(1.0 of 1, reclustered" in out
+    assert re.search(r"\(depth \d\.\d -> 1\.0, \d blocks into", out)
     assert checksum(server, "lake.analytics.events")[0] == 2000
     (result,) = project.artifact("run_results")["results"]
     assert result["adapter_response"]["average_depth"] == 1.0
@@ -147,7 +147,7 @@ def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server
     out = project.succeed("run", "--exclude", "others")
     assert (project.root / "called").read_text() == "model.p.events\n"
     assert "[OK (reclustered at the end of the run)" in out
-    assert "lake.submitted.events: reclustered 2 blocks into 5, depth 1.0, 2.0 before" in out
+    assert "lake.submitted.events: reclustered 2 blocks into 5, depth 2.0 -> 1.0" in out
     assert out.index("Done. PASS=1") < out.index("reclustered 2 blocks")
     text = one_line(project.succeed("run"))
     assert "lake.submitted.events: reclustered 2 blocks into 5" in text
@@ -206,6 +206,6 @@ def test_a_real_job_is_submitted(server: Server, tmp_path: Path) -> None:
     for _ in range(2):
         out = project.succeed("run")
     assert re.search(
-        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 1\.0 of 1, 2\.0 before", out
+        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 2\.0 -> 1\.0", out
     ), out
     assert checksum(server, "lake.really_submitted.events")[0] == 2000

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
-from dbt_recluster.report import recluster_text
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
@@ -208,10 +207,16 @@ def test_prediction_keeps_levels_runs_and_partitions(table, policy, reads):
 
 
 @any_table()
-def test_what_is_left_is_worth_less_and_texts_know_what_a_reason_compares(table, policy, reads):
-    """Answers say the depth and its threshold by themselves, and of the reason what is left."""
+def test_the_verdict_follows_from_the_depth_beside_its_threshold(table, policy, reads):
+    """And what is left is worth less than what is merged."""
     planned = plan(describe(table, reads=reads), policy)
-    assert "reducible" not in recluster_text._COMPARISON.sub("", planned.reason, count=1)
+    is_above = planned.depth > planned.threshold
+    merges = plan(describe(table, reads=reads), replace(policy, max_bytes=None)).block_sets
+    assert planned.verdict == ("well clustered" if not is_above else "deep" if merges else "stuck")
+    assert (f"is above {planned.threshold:.4g}" in planned.reason) <= is_above
+    assert planned.reason.endswith(planned.cause)
+    if policy.depth >= 1:
+        assert planned.threshold == policy.depth
     for block_set in planned.block_sets:
         if block_set.benefit_cost_left is not None:
             assert block_set.benefit_cost >= block_set.benefit_cost_left

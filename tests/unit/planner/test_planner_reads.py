@@ -157,7 +157,7 @@ def test_only_keys_at_which_reads_end_are_merged():
     assert merged(loads(4)) == list(range(32))
     blocks = loads(4, Reads([310.0], [350.0], [1000]))
     assert merged(blocks) == [3, 11, 19, 27]
-    assert "read depth" in plan(blocks, Policy(depth=2, block_rows=100)).reason
+    assert "at the ends of reads" in plan(blocks, Policy(depth=2, block_rows=100)).reason
     # What is in the range between two ends is needed anyway.
     around = loads(4, Reads([10.0], [750.0], [1000]))
     assert merged(around) == [0, 7, 8, 15, 16, 23, 24, 31]

@@ -103,7 +103,7 @@ def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
     assert planned_sets(blocks, strategy=strategy, depth=1.7)
     planned = plan(blocks, Policy(strategy=strategy, depth=1.7, tolerance=1.05))
     assert planned.block_sets == ()
-    assert planned.reason == "reducible depth 1.75 is at most 1.785"
+    assert planned.reason == "depth 1.667 is at most 1.7"
     # A threshold that is a share of eight blocks.
     assert planned_sets(blocks, strategy=strategy, depth=0.2)
     assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
@@ -120,11 +120,11 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
 @pytest.mark.parametrize(
     ("blocks", "policy", "reason"),
     [
-        (LEVELS, {}, "reducible depth 12 is above 4"),
-        (LEVELS, {"depth": 12}, "reducible depth 12 is at most 12"),
-        (LEVELS, PEAK, "reducible depth 1 of one level's blocks is at most 4"),
-        (TWO_PARTITIONS, PEAK, "reducible depth 6 of one level's blocks in the worst partition is above 4"),
-        (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, but no merge would lower it"),
+        (LEVELS, {}, "depth 12 is above 4"),
+        (LEVELS, {"depth": 12}, "depth 12 is at most 12"),
+        (LEVELS, PEAK, "depth 1 of one level's blocks is at most 4"),
+        (TWO_PARTITIONS, PEAK, "depth 6 of one level's blocks in the worst partition is above 4"),
+        (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, and no merge would lower it"),
         (
             build(SAME, bytes=[600] * 12),
             {"depth": 12, "max_bytes": 1},
@@ -145,7 +145,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (build(THRICE, fixed=[1, 1, 1]), {}, "no block can be narrowed: none may be rewritten"),
         (UNBOUNDED, {}, "of 1 block, or merging ends at level 64, reached by 2 blocks"),
         (build([(1, 1)] * 3), {}, "no block can be narrowed: all are full blocks of a single key"),
-        (in_order([100] * 15), {"depth": 1}, "reducible depth 1 is at most 1"),
+        (in_order([100] * 15), {"depth": 1}, "depth 1 is at most 1"),
         (in_order([12] * 50), {}, "50 small blocks make 6 full ones"),
         (in_order([20] * 5), {}, "5 small blocks make 1 full one"),
         (in_order([5] * 4), {}, "4 small blocks make 1 larger one"),
@@ -158,6 +158,33 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
 )
 def test_a_plan_gives_its_reason(blocks, policy, reason):
     assert plan(blocks, Policy(**{"block_rows": 100, **policy})).reason.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "policy", "verdict"),
+    [
+        (SAME, {}, (12, 4, "deep")),
+        (SAME, {"depth": 12}, (12, 12, "well clustered")),
+        (SAME, {"level": 64}, (12, 4, "stuck")),
+        (SAME, {"level": 64, "depth": 0.5}, (12, 6, "stuck")),
+        ([*SAME, (20, 30)], {"level": [64] * 12 + [0]}, (11.1538, 4, "stuck")),
+        (SAME, {"bytes": [9] * 12, "max_bytes": 5}, (12, 4, "deep")),
+        (SAME, {"bytes": [9] * 12, "max_merge_bytes": 5}, (12, 4, "stuck")),
+        (SAME[:2], {"level": [2, 2], "strategy": "peak", "depth": 1}, (2, 1, "stuck")),
+        ([(1, 1)] * 12, {}, (1, 4, "well clustered")),
+        (SAME, {"tolerance": 1.05}, (11.4286, 4, "deep")),
+        (SAME[:4], {"depth": 4, "tolerance": 1.05}, (3.8095, 4, "well clustered")),
+        ([], {}, (0, 4, "well clustered")),
+    ],
+)
+def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, policy, verdict):
+    """Blocks above it that no plan may merge are stuck; single keys that fill blocks are not deep."""
+    given = {name: policy.pop(name) for name in ("level", "bytes") if name in policy}
+    level = np.broadcast_to(given.pop("level", 0), len(blocks))
+    planned = plan(
+        build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy)
+    )
+    assert (planned.depth, planned.threshold, planned.verdict) == verdict
 
 
 def test_sets_are_ordered_by_what_a_byte_saves():
@@ -257,7 +284,7 @@ def test_the_next_sets_have_their_turn_where_the_first_ones_gain_nothing(strateg
             table.append(block_tables.Block(tuple(sorted(rows)), run=load))
         policy = Policy(strategy=strategy, depth=1.5, block_rows=10, max_merge_blocks=2)
         *_, (_, planned) = block_tables.rounds(table, policy)
-        assert planned.reducible_depth <= 1.5, (seed, planned.reason)
+        assert planned.depth <= 1.5, (seed, planned.reason)
 
 
 @pytest.mark.parametrize("most", [None, 8, 2])

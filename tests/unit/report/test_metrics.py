@@ -22,8 +22,8 @@ TABLES = [
     Overview(
         "lake.sales.events",
         "deep",
+        depth=5.25,
         average_depth=6.5,
-        read_depth=5.25,
         threshold=4,
         blocks=12,
         bytes=1000,

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.operations import note_of
 from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
 from dbt_recluster.planner import Blocks, clustering_information
 from dbt_recluster.report.operation_text import information
-from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, summary
+from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, standing, summary
 from dbt_recluster.text import size
 
 ROUND = Round(1, 40, 10, 3 * 2**30, 2 * 2**30, 500, 2.0, (1,))
-REASON = "reducible depth 1 is at most 4"
 DONE = ReclusterResult(
     "db.t",
     "ts",
@@ -26,39 +24,42 @@ DONE = ReclusterResult(
     depth_before=8.25,
     depth_after=1.375,
     seconds=6.08,
-    reason=REASON,
     threshold=4.0,
     verdict="well clustered",
 )
 NOTHING = replace(DONE, rounds=[])
 
 
-def test_the_line_of_a_recluster_has_the_depth_that_decides() -> None:
-    assert summary(DONE) == "1.4 of 4, reclustered 40 blocks into 10"
-    by_reads = replace(DONE, read_depth_before=4.0, read_depth_after=1.25)
-    assert summary(by_reads) == "read depth 1.2 of 4, reclustered 40 blocks into 10"
+def test_the_line_says_what_happened_beside_the_threshold_as_set() -> None:
+    assert summary(DONE) == "depth 8.2 -> 1.4, 40 blocks into 10"
+    assert summary(NOTHING) == "depth 1.4, below 4"
     assert (
-        note_of(replace(NOTHING, waits_for="2 more commits"))
-        == "depth 1.4 of 4; next recluster after 2 more commits"
+        summary(replace(NOTHING, waits_for="2 more commits"))
+        == "depth 1.4, below 4; next recluster after 2 more commits"
     )
     assert recluster_line(replace(DONE, rounds=[ROUND, ROUND])).splitlines() == [
-        "db.t: reclustered 80 blocks into 20, depth 1.4 of 4, 8.2 before, 6.0 GB rewritten in 2 rounds in 6.1s",
-        "  well clustered",
+        "db.t: reclustered 80 blocks into 20, depth 8.2 -> 1.4, 6.0 GB rewritten in 2 rounds in 6.1s",
+        "  depth 1.4, below 4, well clustered",
     ]
 
 
-def test_the_reason_is_said_as_far_as_verdict_and_depth_do_not_say_it() -> None:
-    deep = replace(NOTHING, depth_after=9.0, verdict="deep")
-    for reason, said in {
-        "reducible read depth 12.5 of one level's blocks in the worst partition is above 4.2": "deep",
-        "reducible depth 8 is above 4, but no merge would lower it": "deep: no merge would lower it",
-        "stopped after 100 rounds": "deep: stopped after 100 rounds",
-        f"{REASON}, and a depth of 1 would": "deep: a depth of 1 would",
-    }.items():
-        line = recluster_line(replace(deep, reason=reason))
-        assert line == f"db.t: nothing to do, depth 9.0 of 4, {said}"
-    contradicted = recluster_line(replace(NOTHING, depth_after=9.25))
-    assert contradicted == f"db.t: nothing to do, depth 9.2 of 4, well clustered: {REASON}"
+def test_the_line_has_the_reason_that_the_depth_does_not_explain() -> None:
+    spent = replace(DONE, depth_after=6.0, verdict="deep", cause="budget used; 10 blocks left")
+    assert summary(spent) == "depth 8.2 -> 6.0, above 4, 40 blocks into 10: budget used; 10 blocks left"
+    stuck = replace(NOTHING, depth_after=9.0, verdict="stuck", cause="no merge would lower it")
+    assert summary(stuck) == "depth 9.0, above 4: no merge would lower it"
+    assert recluster_line(stuck) == "db.t: nothing to do, depth 9.0, above 4, stuck: no merge would lower it"
+    unchanged = replace(NOTHING, depth_after=None, threshold=None, verdict="", cause="nothing has changed")
+    assert summary(unchanged) == "nothing has changed"
+
+
+def test_a_depth_and_its_threshold_are_told_apart_however_close() -> None:
+    assert (standing(4.02, 4), standing(3.98, 4)) == ("depth 4.02, above 4", "depth 3.98, below 4")
+    assert (standing(4, 4), standing(1.375, None), standing(None, 4)) == (
+        "depth 4.0, at most 4",
+        "depth 1.4",
+        "",
+    )
 
 
 def test_a_gain_is_seen_however_small_it_is() -> None:
@@ -130,7 +131,7 @@ def test_the_text_of_a_table_has_the_depth_of_each_level():
     measured = clustering_information(
         Blocks.build([0, 0, 0, 9], [5, 5, 5, 12], rows=[100] * 4, level=[0, 3, 3, 3]), block_rows=100
     )
-    found = dict.fromkeys(("where", "branch", "suspended", "suspension", "reason"))
+    found = dict.fromkeys(("where", "branch", "suspended", "suspension", "reason", "depth"))
     found |= {"table": "t", "cluster_key": "k", "snapshot_id": 1, "snapshot_at": "2026-11-28T00:00:00+00:00"}
     text = information(
         {**found, "threshold": 4, "verdict": "well clustered", "rows_undone": 0, **measured.as_dict()}
