@@ -233,7 +233,7 @@ def clustering_history(
         since: Omit older entries; they still count for the write amplification.
     """
     with _opened(spark, table) as opened:
-        return table_history(opened, since, lambda: opened.options().policy)
+        return table_history(opened, since)
 
 
 @_with_options(PlanningOptions)

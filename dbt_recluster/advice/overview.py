@@ -30,7 +30,7 @@ from dbt_recluster.planner import Plan
 
 # The worst first.
 VERDICTS = ("failing", "deep", "stuck", "not clusterable", "suspended", "unclustered", "well clustered")
-# Measures that a round's summary has too, with "_expected".
+# Measures that a round's summary has too, with "_after".
 _MEASURES = ("average_depth", "read_depth", "fragmentation")
 
 
@@ -48,7 +48,6 @@ class Overview(Figures):
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
-        is_expected: Whether these are the figures that the last round recorded, since which nothing has changed.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
         blocks, bytes: Its blocks, and their bytes.
         loaded_bytes_day, loaded_bytes_week: Bytes of new rows in the past 24 hours and seven days, as far back as
@@ -73,7 +72,6 @@ class Overview(Figures):
     depth: float | None = None
     average_depth: float | None = None
     read_depth: float | None = None
-    is_expected: bool = False
     threshold: float | None = None
     blocks: int | None = None
     bytes: int | None = None
@@ -188,7 +186,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
 def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None, *, exact: bool
 ) -> dict[str, Any]:
-    """Return the figures of a plan of the whole table, or those expected of the last round if it left nothing to do."""
+    """Return the figures of a plan of the whole table, or those of the last round if it left nothing to do."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
@@ -200,13 +198,13 @@ def _from_blocks(
         figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
     last, where = table.snapshots()[-1:], table.predicate(options.where)
     summary = {} if exact or not last else last[0].summary
-    expected = {name: parse_number(summary.get(f"{PREFIX}{name}_expected")) for name in ("depth", *_MEASURES)}
-    depth = expected.pop("depth")
+    after = {name: parse_number(summary.get(f"{PREFIX}{name}_after")) for name in ("depth", *_MEASURES)}
+    depth = after.pop("depth")
     # The fragmentation is recorded if the round left nothing to do.
-    if depth and policy.threshold and expected["fragmentation"] is not None and checkpoint.is_of(last[0].id):
+    if depth and policy.threshold and after["fragmentation"] is not None and checkpoint.is_of(last[0].id):
         reason = "unchanged since its last recluster"
         planned = Plan((), 0, 0, reason, depth=depth, threshold=policy.threshold)
-        figures |= {**expected, "is_expected": True}
+        figures |= after
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
         planned = planned_round.plan

@@ -84,7 +84,7 @@ def report_data(
         overview=overview,
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(table.predicate(options.where)),
-        history=table_history(table, policy=lambda: options.policy),
+        history=table_history(table),
         now=now,
         before=before,
         after=after,

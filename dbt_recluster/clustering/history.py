@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -13,11 +13,9 @@ from typing import Any
 from dbt_recluster.clustering.checkpoint import warned_of
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
-from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import LEVELS
-from dbt_recluster.planner import Policy, plan
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +46,7 @@ class HistoryEntry:
         spent: Money for it; None without a price or if it is not recorded.
         conflicts: How often the round started again because another writer was faster.
         depth_before: The depth that was compared with the threshold when the round was planned, as in ``recluster``.
-        depth_after: The same after the round.
-        depth_after_is: ``measured``, or ``expected`` when it was committed if another commit came before a measurement.
+        depth_after: The same after the round, by the bounds of the blocks that it wrote.
         benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
             row to rewrite, where it is least. None if it did not decide, as for compactions, or was not recorded yet.
         benefit_cost_left: The greatest of the blocks that their partition kept, which is less; None if it kept none.
@@ -78,7 +75,6 @@ class HistoryEntry:
     conflicts: int | None = None
     depth_before: float | None = None
     depth_after: float | None = None
-    depth_after_is: str | None = None
     benefit_cost: float | None = None
     benefit_cost_left: float | None = None
     write_amplification: float = 0.0
@@ -116,9 +112,9 @@ def round_summary(**figures: Any) -> dict[str, str]:
         trigger: ``run`` after a build, otherwise ``manual``.
         cluster_by: The key.
         depth_before: The depth that was compared with the threshold.
-        depth_expected, average_depth_expected: This depth and the average depth after the round, by the bounds of its
+        depth_after, average_depth_after: This depth and the average depth after the round, by the bounds of its
             new blocks.
-        read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
+        read_depth_after, fragmentation_after: Likewise, only if nothing was then left to do.
         benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
@@ -142,27 +138,18 @@ class ForeignRewrite:
     rows: int
 
 
-def table_history(
-    table: ClusteredTable, since: datetime | None = None, policy: Callable[[], Policy] | None = None
-) -> list[HistoryEntry]:
-    """Return every round and every other commit, oldest first; those before ``since`` still count for amplification.
-
-    The depth after the last round is measured if the table's ``policy`` is given.
-    """
+def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
+    """Return every round and every other commit, oldest first; those before ``since`` still count for amplification."""
     snapshots = table.snapshots()
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
     start = None if since is None else parse_moment("since", since)
     rewritten, loaded = 0, rows_before(snapshots)
-    entries = history_entries(snapshots)
     result = []
-    for entry, following in zip(entries, [*entries[1:], None], strict=False):
+    for entry in history_entries(snapshots):
         rewritten += entry.rows_in if entry.is_recluster else 0
         loaded += entry.rows_loaded
         facts: dict[str, Any] = {"rows_undone": undone.get(entry.snapshot_ids[0], 0)}
         facts["write_amplification"] = round(rewritten / loaded, 4) if loaded else 0.0
-        measured = _measured_depth(table, entry, following, policy) if entry.is_recluster else None
-        if measured is not None:
-            facts |= {"depth_after": measured, "depth_after_is": "measured"}
         result.append(replace(entry, **facts))
     return [entry for entry in result if start is None or entry.at >= start]
 
@@ -191,8 +178,8 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     ours = {name: value for name, value in last.summary.items() if name.startswith(PREFIX)}
     text = {name.removeprefix(PREFIX): value for name, value in ours.items()}
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
-    measured = ("depth_before", "seconds", "benefit_cost", "benefit_cost_left")
-    expected, rows = parse_number(text.get("depth_expected")), last.count(f"{PREFIX}rows") or 0
+    measured = ("depth_before", "depth_after", "seconds", "benefit_cost", "benefit_cost_left")
+    rows = last.count(f"{PREFIX}rows") or 0
     figures: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
     figures |= {name: parse_number(text.get(name)) for name in measured}
     return HistoryEntry(
@@ -205,8 +192,6 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
         levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
         rows_in=rows,
         rows_out=rows,
-        depth_after=expected,
-        depth_after_is=None if expected is None else "expected",
         **figures,
     )
 
@@ -242,26 +227,6 @@ def rows_before(snapshots: Sequence[Snapshot]) -> int:
     count = snapshots[0].count
     total, added, deleted = (count(f"{name}-records") or 0 for name in ("total", "added", "deleted"))
     return max(0, total - added + deleted)
-
-
-def _measured_depth(
-    table: ClusteredTable,
-    entry: HistoryEntry,
-    following: HistoryEntry | None,
-    policy: Callable[[], Policy] | None,
-) -> float | None:
-    """Return the depth after a round as the next round or, after the last one, the table has it; or None."""
-    if following is not None:
-        is_same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
-        return following.depth_before if following.is_recluster and is_same_measure else None
-    if policy is None:
-        return None
-    try:
-        # Its blocks by this key have been read, if it is the table's own.
-        measured = table.under(entry.cluster_by) if entry.cluster_by else table
-        return plan(measured.blocks(measured.predicate(entry.where)).planned, measured.policy(policy())).depth
-    except ReclusterError:
-        return None  # a column of the key or of the predicate is gone
 
 
 def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[ForeignRewrite]:

@@ -69,20 +69,18 @@ class MergedRound(RoundRecord):
     def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
         """Return the summary of the round's snapshots if these of its groups are committed."""
         planned, committed = self.planned, set(map(id, groups))
-        every = zip(planned.plan.block_sets, self.groups, planned.sets, strict=True)
-        sets = [one for one in every if id(one[1]) in committed]
-        done = replace(planned.plan, block_sets=tuple(block_set for block_set, _, _ in sets))
-        kept = np.setdiff1d(planned.blocks.eligible, np.concatenate([positions for _, _, positions in sets]))
-        metadata = planned.blocks.metadata
-        merged = [(group, int(metadata.partition[positions[0]])) for _, group, positions in sets]
-        after = self.table.blocks_after(metadata.take(kept), merged)
+        every = zip(self.groups, planned.plan.block_sets, strict=True)
+        merged = [(group, block_set) for group, block_set in every if id(group) in committed]
+        done = replace(planned.plan, block_sets=tuple(block_set for _, block_set in merged))
+        kept = np.delete(np.arange(len(planned.candidates)), done.members.member)
+        after = self.table.blocks_after(planned.blocks, kept, merged)
         rest = plan(after, planned.checkpoint.policy)
         return round_summary(
             **_figures(groups),
             **self.figures,
             depth_before=planned.plan.depth,
-            depth_expected=rest.depth,
-            average_depth_expected=clustering_information(after).average_depth,
+            depth_after=rest.depth,
+            average_depth_after=clustering_information(after).average_depth,
             seconds=round(time.monotonic() - self.started, 3),
             **done.ratios,
             **(self._figures_left(after, rest) if len(groups) == len(self.groups) else {}),
@@ -96,7 +94,7 @@ class MergedRound(RoundRecord):
         if not self.leaves_nothing or self.table.key.curve or rest.block_sets or rest.limited:
             return {}
         left = self.table.measure(after, self.planned.checkpoint.policy.block_rows)
-        return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
+        return {"read_depth_after": left.read_depth, "fragmentation_after": left.fragmentation}
 
     def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
         """Return the properties of the checkpoint and of settled blocks, and remove the changes before the round.

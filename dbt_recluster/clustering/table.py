@@ -39,6 +39,7 @@ from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
+from dbt_recluster.planner.merges import BlockSet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -338,19 +339,20 @@ class ClusteredTable:
         """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
         return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
 
-    def blocks_after(self, kept: BlockMetadata, merged: Sequence[tuple[RewrittenGroup, int]]) -> Blocks:
-        """Return the blocks of a snapshot that a round keeps and those that it writes, with their true bounds.
-
-        ``merged`` are its groups, each with the number of its partition.
-        """
+    def blocks_after(
+        self, blocks: SnapshotBlocks, kept: IntArray, merged: Sequence[tuple[RewrittenGroup, BlockSet]]
+    ) -> Blocks:
+        """Return the planned blocks that a round keeps, and with their true bounds those that it writes."""
+        before = blocks.planned_metadata
         files = [file for group, _ in merged for file in group.files]
-        of_groups = [(number, group.source.level, group.source.run) for group, number in merged]
+        of_sets = [(before.partition[s.blocks[0]], s.level, s.run) for _, s in merged]
         counts = [len(group.files) for group, _ in merged]
-        partition, level, run = np.repeat(np.array(of_groups, np.int64), counts, axis=0).T
-        metadata = kept.plus(read_written_blocks(self.iceberg, self.key, files, partition, -1 - run))
+        partition, level, run = np.repeat(np.array(of_sets, np.int64), counts, axis=0).T
+        written = read_written_blocks(self.iceberg, self.key, files, partition, -1 - run)
+        metadata, fixed = before.take(kept).plus(written), np.append(kept >= len(blocks.eligible), run < 0)
         levels, runs = (values[: len(kept)] for values in levels_and_runs(self.iceberg, metadata, self.key))
         # No snapshot has so small an id as a run of the plan.
-        return self.planner_blocks(metadata, np.append(levels, level), np.append(runs, 1 + run))
+        return self.planner_blocks(metadata, np.append(levels, level), np.append(runs, 1 + run), fixed)
 
     def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""

@@ -108,7 +108,7 @@ def clustering_history(call: Call) -> dict[str, Any]:
         entries: The entries, oldest first.
     """
     since, prices = call.arguments["since"], call.arguments[PRICES.name]
-    entries = table_history(call.opened, since, lambda: call.options().policy)
+    entries = table_history(call.opened, since)
     if prices is not None:
         entries = [replace(e, spent=prices.of_seconds(e.seconds)) if e.is_recluster else e for e in entries]
     return {

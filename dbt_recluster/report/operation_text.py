@@ -116,8 +116,6 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
     lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
-    if any(t.is_expected for t in tables):
-        lines.append("~: expected by the planner at the last recluster; nothing has changed since.")
     return "\n".join(lines)
 
 
@@ -127,10 +125,9 @@ def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, .
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:
-    about = "~" if of.is_expected else ""
-    depth = "-" if of.depth is None else f"{about}{of.depth:.1f}"
+    depth = "-" if of.depth is None else f"{of.depth:.1f}"
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
-    full = "-" if of.fragmentation is None else f"{about}{of.fragmentation:.1f}"
+    full = "-" if of.fragmentation is None else f"{of.fragmentation:.1f}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
     last = "-" if of.last_recluster is None else moment(of.last_recluster)[:16]
     gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:.1f}"

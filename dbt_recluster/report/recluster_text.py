@@ -19,8 +19,7 @@ RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 _MOST_NAMED = 5
 
 _HISTORY_NOTE = (
-    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
-    "~: expected by the planner; another commit came before it was measured."
+    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
 )
 # Notes on what is not in every history, by its figure.
 _NOTES = {
@@ -237,9 +236,8 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
 
 
 def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> dict[str, str]:
-    """Return the cells of a round or another commit, by heading; ``~`` precedes an expected depth."""
+    """Return the cells of a round or another commit, by heading."""
     before, after = entry["depth_before"], entry["depth_after"]
-    expected = "~" if entry["depth_after_is"] == "expected" else ""
     is_recluster = entry["kind"] == "recluster"
 
     def change(of: str, text: Callable[[int], str] = "{:,}".format) -> str:
@@ -257,7 +255,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "blocks": change("blocks"),
         "size": change("bytes", size),
         "rows": change("rows") + undone,
-        "depth": "" if before is None or after is None else depths(before, after, expected),
+        "depth": "" if before is None or after is None else depths(before, after),
         "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),

@@ -28,7 +28,7 @@ STEPS = STEP.findall(START)
 def shape(line: str) -> str:
     """Return a line without its numbers, times, sizes and lengths of columns."""
     line = re.sub(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?", "T", line)
-    line = re.sub(r"~?[+-]?\d[\d,.]*( (bytes|KB|MB))?", "N", line)
+    line = re.sub(r"[+-]?\d[\d,.]*( (bytes|KB|MB))?", "N", line)
     line = re.sub(r"█+", "█", line.replace("N to N", "N"))
     return " ".join(
         re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split()

@@ -21,7 +21,13 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.maintenance import ClusteredTable, blocks_opened, clustering_information, recluster
+from dbt_recluster.maintenance import (
+    ClusteredTable,
+    blocks_opened,
+    clustering_history,
+    clustering_information,
+    recluster,
+)
 
 ROWS = 4_000
 FINAL: dict[str, Any] = {"depth": 1, "block_rows": 500, "final": True}
@@ -212,7 +218,8 @@ def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(
 @pytest.mark.parametrize("swaps", [False, True])
 def test_a_curve_follows_the_renamed_columns_before_it(spark: Any, schema: str, swaps: bool) -> None:
     name = make_table(spark, schema, loads=2)
-    recluster(spark, name, "p, hilbert(a, b)", **FINAL)
+    done = recluster(spark, name, "p, hilbert(a, b)", **FINAL)
+    assert clustering_history(spark, name)[-1].depth_after == done.depth_after
     before = properties(spark, name)
     renames = [("p", "q"), ("id", "p"), ("q", "id")] if swaps else [("p", "q")]
     for old, new in renames:
