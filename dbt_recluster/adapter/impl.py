@@ -349,12 +349,12 @@ class ReclusterAdapter(SparkAdapter):
         """
         from dbt_recluster.adapter.operations import acts, operate, recluster_arguments, with_table
 
+        if not acts(macros["flags"]):
+            return ""
         try:
             with as_dbt_errors():
                 given, is_own = with_table(given, macros)
-                if not acts(macros["flags"]):
-                    logger.debug(f"{name} is left out: this command builds no table")
-                elif is_own and name == "recluster" and not given.get("dry_run"):
+                if is_own and name == "recluster" and not given.get("dry_run"):
                     self.current_build().recluster(macros, recluster_arguments(given, macros))
                 else:
                     operate(name, given, macros, self.run.context(self.run.settings(macros)))

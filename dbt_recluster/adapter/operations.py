@@ -121,13 +121,10 @@ class DbtContext:
         return failure(error)
 
 
-# The commands whose hooks act, and `run-operation`.
-_COMMANDS = ("build", "clone", "run", "run-operation", "seed", "snapshot")
-
-
 def acts(flags: Any) -> bool:
     """Return whether this is a command that may change tables; dbt renders hooks in those that only compile, too."""
-    return flags.WHICH in _COMMANDS and not getattr(flags, "EMPTY", False)
+    commands = ("build", "clone", "run", "run-operation", "seed", "snapshot")
+    return flags.WHICH in commands and not getattr(flags, "EMPTY", False)
 
 
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
@@ -226,12 +223,9 @@ def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> 
 
 
 def check_hooks(macros: Mapping[str, Any]) -> bool:
-    """Check the operations that a node's hooks call, since those of a post_hook run after the load.
+    """Check the operations that a node's hooks call, by the constants, vars and relations among their arguments.
 
-    Arguments count as far as they are known before the build: constants, vars and relations.
-
-    Returns:
-        Whether a post_hook reclusters the node's own table, perhaps conditionally.
+    Returns whether a post_hook reclusters the node's own table, perhaps conditionally.
 
     Raises:
         OptionError, ClusterKeyError: An argument is wrong, or there is no such argument or model.
@@ -253,12 +247,11 @@ def check_hooks(macros: Mapping[str, Any]) -> bool:
             is_known = TABLE.name in given or TABLE.name not in words
             given, is_own = with_table(given, macros)
             read = OPERATIONS[name].read((TABLE, FORMAT), given)
-            for table in [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]:
-                if len(name_parts(table)) == 1:
-                    required_table(table, list(macros["graph"]["nodes"].values()))
-            is_main = not read.get("dry_run") and read.get(BRANCH.name) is None
-            is_after = name == recluster.name and hook in macros["post_hooks"]
-            is_reclustered |= is_after and is_known and is_own and is_main
+            tables = [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]
+            for table in (table for table in tables if len(name_parts(table)) == 1):
+                required_table(table, list(macros["graph"]["nodes"].values()))
+            if name == recluster.name and not read["dry_run"] and read[BRANCH.name] is None:
+                is_reclustered |= is_known and is_own and hook in macros["post_hooks"]
     return is_reclustered
 
 
@@ -278,16 +271,15 @@ def _operations_called(
 
 def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
     """Evaluate an argument; raise an exception if only the hook itself can."""
-    environment, name = Environment(), "value_of_argument"
-    template = nodes.Template([nodes.Assign(nodes.Name(name, "store"), node)])
+    environment = Environment()
+    template = nodes.Template([nodes.Assign(nodes.Name("argument", "store"), node)])
     template.set_lineno(1).set_environment(environment)
     called = {getattr(call.node, "name", None) for call in template.find_all(nodes.Call)}
-    named = {each.name for each in template.find_all(nodes.Name)} - {name}
-    if not called <= {"var", "env_var", "ref", "source"} or not named <= known:
+    named = {each.name for each in template.find_all(nodes.Name)}
+    if not called <= {"var", "env_var", "ref", "source"} or not named <= {*known, "argument"}:
         raise OptionError("unknown before the build")
-    compiled = environment.compile(template)
-    module = environment.template_class.from_code(environment, compiled, {}).make_module(dict(macros))
-    return getattr(module, name)
+    compiled: Any = environment.template_class.from_code(environment, environment.compile(template), {})
+    return compiled.make_module(dict(macros)).argument
 
 
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---

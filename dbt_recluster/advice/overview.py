@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -238,7 +237,7 @@ def parse_metrics_file(name: str, value: Any) -> Path:
     """Return the path, given as the argument ``name``, of a file that :func:`write_metrics` can write.
 
     Raises:
-        OptionError: prometheus_client is missing, or there is no such directory.
+        OptionError: prometheus_client is missing, there is no such directory, or the path is that of a device.
     """
     try:
         import prometheus_client  # noqa: F401
@@ -246,26 +245,18 @@ def parse_metrics_file(name: str, value: Any) -> Path:
         raise OptionError(
             "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
         ) from e
-    return _parse_new_file(name, value)
+    return _parse_file(name, value)
 
 
-def _new_file(value: Any) -> Path | None:
-    """Return the path behind links, of a regular file or a new one."""
-    given, outputs = Path(value), []
-    for output in (1, 2):  # what is written there would be lost with the file that is replaced
-        with suppress(OSError):
-            outputs.append(os.fstat(output))
-    try:
-        path = given.resolve()
-        if given.exists() and any(os.path.samestat(given.stat(), output) for output in outputs):
-            return None
-        is_new = not (given.exists() or os.path.lexists(path))
-        return path if path.parent.is_dir() and (given.is_file() or is_new) else None
-    except (OSError, RuntimeError):  # no access, or links in a circle
-        return None
+def _regular_file(value: Any) -> Path | None:
+    """Return the path behind links, of a regular file or a new one; not of what stdout is redirected to."""
+    given, path = Path(value), Path(os.path.realpath(value))
+    is_new = not (given.exists() or os.path.lexists(path))
+    is_stream = given.is_symlink() and given.is_relative_to("/dev")
+    return path if path.parent.is_dir() and (is_new or given.is_file()) and not is_stream else None
 
 
-_parse_new_file = parser("a file, or a new name in a directory that exists", _new_file)
+_parse_file = parser("a file, or a new name in a directory that exists", _regular_file)
 
 
 def write_metrics(tables: Sequence[Overview], path: Path) -> None:

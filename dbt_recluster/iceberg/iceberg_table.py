@@ -245,10 +245,9 @@ class IcebergTable:
         former = json.loads(self.iceberg.SchemaParser.toJson(self.java.schemas().get(schema_id)))
         types = {field_id: kind for _, kind, field_id, _ in leaf_fields(json.loads(self.schema_json))}
         for path, kind, field_id, _ in leaf_fields(former):
-            if field_id in types and not self._is_promotion(kind, types[field_id]):
-                lost.append(f"{path} ({kind}, now {types[field_id]})")
-            elif field_id not in types and branch is not None:
-                lost.append(path)
+            now = types.get(field_id)
+            if branch is not None if now is None else not self._is_promotion(kind, now):
+                lost.append(f"{path} ({kind}, now {now or 'dropped'})")
         if lost:
             remedy = f"alter table {self.name} create or replace branch `{branch}`"
             raise UnsupportedTableError(

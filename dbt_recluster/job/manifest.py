@@ -31,14 +31,10 @@ from dbt_recluster.text import did_you_mean
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
-# What is read of nodes, their configs, and groups. A value of another type, which no dbt writes, counts as absent.
-_TYPES = {
-    **dict.fromkeys(
-        ("name", "alias", "identifier", "database", "schema", "package_name", "group", "compiled_path"), str
-    ),
-    **dict.fromkeys(("depends_on", "meta", "owner"), dict),
-    **dict.fromkeys(("nodes", "tags"), list),
-}
+# The types of what is read of nodes, their configs, and groups; a value of another type counts as absent.
+_TYPES: dict[str, type] = {"depends_on": dict, "meta": dict, "nodes": list, "owner": dict, "tags": list}
+_NAMES = ("alias", "compiled_path", "database", "group", "identifier", "name", "package_name", "schema")
+_TYPES |= dict.fromkeys(_NAMES, str)
 
 
 @dataclass(frozen=True)
@@ -74,15 +70,7 @@ class Manifest:
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
         _check_nodes(given, path)
-        nodes = {
-            unique_id: placed(
-                _typed(node),
-                unique_id=unique_id,
-                config=_typed(node["config"]),
-                depends_on=_typed(node.get("depends_on")),
-            )
-            for unique_id, node in given.items()
-        }
+        nodes = {unique_id: placed(_typed(node), unique_id=unique_id) for unique_id, node in given.items()}
         _check_relations(nodes, path)
         known = list(map(_typed, sources.values()))
         catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
@@ -95,8 +83,8 @@ class Manifest:
             for node in (*nodes.values(), *map(placed, known))
             if node.get("relation_name") and node.get("schema") and node["alias"]
         }
-        groups = {name: _typed(group) for name, group in groups.items()}
-        return cls(path, labelled(nodes, groups), relations, content["metadata"])
+        nodes = labelled(nodes, {name: _typed(group) for name, group in groups.items()})
+        return cls(path, nodes, relations, content["metadata"])
 
     def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
         """Return the ids of the nodes that ``--select`` names; ``-`` stands for the lines of ``dbt ls``."""
@@ -210,9 +198,10 @@ def _check_nodes(nodes: Mapping[str, Any], path: Path) -> None:
 
 
 def _typed(given: Any) -> dict[str, Any]:
-    """Return an object of JSON without values of another type than dbt's; none for anything else."""
-    values = given if isinstance(given, dict) else {}
-    return {name: value for name, value in values.items() if isinstance(value, _TYPES.get(name, object))}
+    """Return an object of JSON, and its own config and dependencies, without values of unexpected types."""
+    values = given.items() if isinstance(given, dict) else ()
+    typed = {name: value for name, value in values if isinstance(value, _TYPES.get(name, object))}
+    return {**typed, **{name: _typed(typed[name]) for name in ("config", "depends_on") if name in typed}}
 
 
 def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
