@@ -199,7 +199,7 @@ class AfterBuild:
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             answer = Answer(name, {}, error=failure_of_build(name, e), call=call)
         else:
-            if result.rounds and result.blocks_before < LEAST_BLOCKS:
+            if result.rounds and max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS:
                 run.few_blocks.add(name)
             answer = Answer(name, {}, result=result, warnings=warnings_of(name, result), call=call)
         if settings.metrics is not None:

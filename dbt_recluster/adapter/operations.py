@@ -154,14 +154,15 @@ def run_and_print(
 ) -> None:
     """Run an operation and print each answer at once; that of a rewrite is a numbered line in dbt's log."""
     as_json = arguments["format"] == "json"
-    warn = macros["exceptions"]["warn"]
+    warn, is_quiet = macros["exceptions"]["warn"], macros["flags"].QUIET
     answers: list[Answer] = []
     above = ""
     for answer, number, count in run_operation(operation, targets, arguments, context):
         text = answer.text
         if operation.is_rewrite:
-            macros["log"](f"{number} of {count} {answer.text or answer.values['reason']}", info=True)
-            text = answer.detail
+            line = f"{number} of {count} {answer.text or answer.values['reason']}"
+            macros["log"](line, info=True)
+            text = "\n".join(filter(None, [line if is_quiet else "", answer.detail]))
         elif text:
             is_apart = above and "\n" in above + text
             text, above = f"\n{text}" if is_apart else text, text

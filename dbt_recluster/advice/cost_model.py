@@ -14,7 +14,7 @@ import numpy as np
 
 from dbt_recluster.advice.replay import Week, auto_depth, daily_bytes, with_depth
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions, property_text
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import MAX_ROUNDS, Figures, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
@@ -23,6 +23,7 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
@@ -330,13 +331,18 @@ def recluster_table(
 ) -> ReclusterResult:
     """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
 
-    ``changes`` are further properties to set with the first commit.
+    ``changes`` are further properties to set with the first commit; the size of a block, if no model sets it, is one.
     """
     if options.depth == AUTO:
         table.predicate(options.where)  # which is refused first
         table.reads.follow(options.reads)
         depth = auto_depth(table)
         options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
+    changes, block_rows = changes or {}, RECLUSTER_OPTIONS["block_rows"]
+    properties = table.iceberg.properties
+    if CLUSTER_BY not in properties and options.block_rows != block_rows.of_table(properties, None):
+        # No model records it, and a later call without it would rewrite every block.
+        changes = {**changes, block_rows.table_property: property_text(options.block_rows)}
     result = Recluster(table, options, changes).run()
     if result.rounds and table.reads.restricting(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed

@@ -28,7 +28,16 @@ from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recor
 from dbt_recluster.planner import Plan
 
 # The worst first.
-VERDICTS = ("failing", "deep", "stuck", "not clusterable", "suspended", "unclustered", "well clustered")
+VERDICTS = (
+    "failing",
+    "missing",
+    "deep",
+    "stuck",
+    "not clusterable",
+    "suspended",
+    "unclustered",
+    "well clustered",
+)
 # Measures that a round's summary has too, with "_after".
 _MEASURES = ("average_depth", "read_depth", "fragmentation")
 
@@ -41,8 +50,8 @@ class Overview(Figures):
         table, cluster_key: The table, and its key.
         verdict: ``well clustered``; ``deep``: above the threshold, and a recluster would merge blocks; ``stuck``: above
             the threshold, and nothing may be merged; ``suspended``; ``unclustered``: it has no cluster key;
-            ``not clusterable``: its key's type has no order, or its files record no bounds of it; ``failing``: it
-            cannot be read, or its options or its key are refused.
+            ``not clusterable``: its key's type has no order, or its files record no bounds of it; ``missing``: there
+            is no such table; ``failing``: it cannot be read, or its options or its key are refused.
         reason: Why.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.

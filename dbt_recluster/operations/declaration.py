@@ -248,7 +248,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     relation, context = call.target.relation, call.context
     try:
         if not call.target.required and not context.exists(call.target):
-            return _not_done(call, context.absent) if operation.is_rewrite and context.absent else None
+            is_shown = operation.is_rewrite or operation.finish is not None
+            return _not_done(call, context.absent) if is_shown and context.absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)

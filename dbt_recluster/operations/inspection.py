@@ -120,12 +120,13 @@ def clustering_history(call: Call) -> dict[str, Any]:
     }
 
 
-def _failing(answer: Answer) -> Overview:
-    return Overview(answer.table, "failing", answer.error or "", labels=answer.labels)
+def _without_result(answer: Answer) -> Overview:
+    verdict, reason = ("failing", answer.error) if answer.error else ("missing", answer.text)
+    return Overview(answer.table, verdict, reason.removeprefix(f"{answer.table}: "), labels=answer.labels)
 
 
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    rows = [replace(a.result, labels=a.labels) if a.result else _failing(a) for a in answers]
+    rows = [replace(a.result, labels=a.labels) if a.result else _without_result(a) for a in answers]
     rows.sort(key=lambda row: row.rank)
     failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in (arguments["fail_on"] or ())]
     failed += _write(rows, arguments[METRICS.name])  # the overview is shown all the same
@@ -166,12 +167,12 @@ def clustering_overview(call: Call) -> Overview:
 
 
 def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
+    results: list[ReportData] = [answer.result for answer in answers if answer.result is not None]
     if not results:
         return Ending("", {"files": []})
     from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-    failing = [_failing(answer) for answer in answers if answer.error is not None]
+    failing = [_without_result(answer) for answer in answers if answer.result is None]
     files = [str(path) for path in write_report(results, arguments["path"], failing)]
     return Ending("\n".join(files), {"files": files})
 

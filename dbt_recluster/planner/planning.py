@@ -252,7 +252,9 @@ class _Planner:
             if not len(self.eligible):
                 parts = [f"no block can be narrowed: {', or '.join(parts) or 'none may be rewritten'}"]
             elif depth > limit:
-                parts = parts or ["no merge would lower it"]
+                parts = parts or [
+                    f"no merge would {'lower it' if blocks.layout is None else 'pay for itself'}"
+                ]
             elif depth > 1 and policy.max_bytes is not None:
                 parts.insert(0, "a depth of 1 would merge further")  # runs still overlap
         cause = ", and ".join(parts)

@@ -31,6 +31,8 @@ class TestRunOperation(Clustering):
 
         log = operate("recluster", "{table: events, cluster_by: K, where: 'k < 10', max_bytes: 1 GB}")
         assert "events: nothing to do" in log
+        quiet = ("--quiet", "run-operation", "recluster", "--args", "{table: events, dry_run: true}")
+        assert "events: nothing to do" in run_dbt_and_capture(list(quiet))[1]
         log = operate("recluster", "{table: events, cluster_by: ts}", passes=False)
         assert "events has cluster_by k; change it there instead of naming ts here" in log
         assert self.order(sql, "events") == "k ASC NULLS FIRST"

@@ -71,7 +71,10 @@ class TestOverview(Operations):
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ("fail_on: 'deep, shallow'", "fail_on must be verdicts, separated by commas, of failing, deep, "),
+            (
+                "fail_on: 'deep, shallow'",
+                "fail_on must be verdicts, separated by commas, of failing, missing, deep, ",
+            ),
             ("by: team", "by must be tag, group or owner, not 'team'"),
             ("metrics: /proc", "must be a file, or a new name in a directory that exists"),
         ],
@@ -80,6 +83,13 @@ class TestOverview(Operations):
         log = operate("clustering_overview", f"{{{arguments}}}", passes=False)
         assert message in log
         assert "total" not in log
+
+    def test_a_table_that_was_dropped_is_missing(self, project: Any, sql: Any) -> None:
+        sql("drop table {schema}.paused")
+        log = operate("clustering_overview", "{fail_on: missing}", passes=False)
+        assert f"{project.test_schema}.paused is missing" in log
+        assert f"  {project.test_schema}.paused: not built yet" in log
+        assert "1 missing" in log
 
 
 READ = EVENTS.replace(

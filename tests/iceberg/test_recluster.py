@@ -168,6 +168,14 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
 
 @pytest.mark.thorough
 @pytest.mark.alike
+def test_the_size_of_a_block_given_by_hand_is_recorded_with_the_key(spark: Any, schema: str) -> None:
+    """A later call without it would compact every block."""
+    name = make_table(spark, schema, files=4)
+    assert recluster(spark, name, "k", depth=1, block_rows=250).blocks_out > 4
+    assert recluster(spark, name).rounds == []
+    assert IcebergTable.load(spark, name).properties["recluster.option.block_rows"] == "250"
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_frequent_values_come_to_rest(spark: Any, schema: str, depth: int) -> None:
     """Most rows have one of four values, each of which fills more than a block: its parts are small by chance."""

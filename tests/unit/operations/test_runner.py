@@ -61,6 +61,7 @@ def printed(operation: Operation, output: str = "text") -> tuple[list[str], str]
         "log": lambda line, **_: lines.append(line),
         "print": lines.append,
         "exceptions": {"warn": lambda warning: lines.append(f"! {warning}")},
+        "flags": SimpleNamespace(QUIET=False),
     }
     arguments = operation.read((TABLE, FORMAT), {"format": output})
     with pytest.raises(Exception) as e:  # noqa: PT011
