@@ -173,7 +173,7 @@ def run_and_print(
             warn(f"{answer.table}: {warning}")
     for warning in record_metrics(answers, metrics_path(operation, arguments)):
         warn(warning)
-    ending = _end(operation, answers, arguments)
+    ending = _end(operation, answers, arguments, macros["target"])
     if ending.text:
         macros["print"](ending.text)
     failed = [answer for answer in answers if answer.error is not None]
@@ -185,7 +185,9 @@ def run_and_print(
         raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), ending.error])))
 
 
-def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+def _end(
+    operation: Operation, answers: list[Answer], arguments: Mapping[str, Any], target: Mapping[str, Any]
+) -> Ending:
     """Return what is printed after the last table."""
     if operation.finish is not None:
         ending = operation.finish(answers, arguments)
@@ -195,7 +197,8 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
         ending = Ending("", values[0] if is_single else values)
     if arguments["format"] == "json":
         return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
-    return ending if answers else replace(ending, text="No table of this project is built yet.")
+    none = "No Iceberg table of this project is built yet for the target {name}, whose schema is {schema}."
+    return ending if answers else replace(ending, text=none.format(**target))
 
 
 # --- in the hooks of a node ---
