@@ -124,10 +124,11 @@ class TableChange:
                 f"The columns of the cluster key {self.key} of {table.name} were renamed."
             )
         if self.key is not None and not is_cluster_key(table, self.key):
-            if self.replaces not in (None, key_id(table)):
+            if self.replaces not in (None, now := key_id(table)):
+                other = _recorded_curve(table) if now[1] else sort_order_text(table) or "none"
                 raise CommitFailedError(
-                    f"{table.name} was reclustered by {self.key} when another writer changed its key to "
-                    f"{_key_text(table)}, which stays. Rerun with the key you want"
+                    f"{table.name} was reclustered by {self.key} when another writer changed its key to {other}, "
+                    "which stays. Rerun with the key you want"
                 )
             order, expressions = transaction.java.replaceSortOrder(), table.iceberg.expressions.Expressions
             for item in self.key.leading:
@@ -292,16 +293,10 @@ def _renamed(table: IcebergTable, recorded: ClusterKey, order: tuple[KeyField, .
     pairs = list(zip(recorded.leading, order, strict=False))
     if len(order) != len(recorded.leading) or any(old.transform != new.transform for old, new in pairs):
         return None
-    gone = all(old == new or old.column not in table.field_ids for old, new in pairs)
+    is_gone = all(old == new or old.column not in table.field_ids for old, new in pairs)
     levels = table.properties.get(table_properties.LEVELS)
     digest = table_properties.LEVELS.load(levels, lambda of_levels: of_levels["curve"])
-    return key if gone or digest == curve_digest(table, key) else None
-
-
-def _key_text(table: IcebergTable) -> str:
-    with suppress(ClusterKeyError):
-        return str(table_cluster_key(table) or "none")
-    return sort_order_text(table)
+    return key if is_gone or digest == curve_digest(table, key) else None
 
 
 def _column_id(boundaries: str | None) -> int | None:
