@@ -35,6 +35,13 @@ def moment(iso: str) -> str:
     return iso[:19].replace("T", " ")
 
 
+def printable(text: str) -> str:
+    """Return a text from a table for a terminal, a figure or a page: control characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def shortened(text: str) -> str:
     """Return the first 60 characters of a text, as one line."""
     return " ".join(text.split())[:60]
@@ -53,7 +60,7 @@ def depth_bucket(name: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned columns under a header."""
-    lines = [tuple(header), *map(tuple, rows)]
+    lines = [tuple(map(printable, line)) for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines

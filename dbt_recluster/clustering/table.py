@@ -40,6 +40,7 @@ from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
+from dbt_recluster.text import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -279,7 +280,7 @@ class ClusteredTable:
         if len(known) < len(texts):
             known = printed(self.iceberg.spark, values, spark_type)
         # Neighbours in the key begin alike, and differ in the end.
-        return [text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}" for text in known]
+        return [printable(text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}") for text in known]
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""

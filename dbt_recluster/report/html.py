@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dbt_recluster.advice.cost_model import Balance
 from dbt_recluster.advice.overview import Overview
@@ -24,7 +26,7 @@ from dbt_recluster.advice.report_data import Layout, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import balance_text, history_row, standing, undone_text
-from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
+from dbt_recluster.text import best_unit, count_noun, depth_bucket, printable, size
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MOST_BARS = 400
@@ -35,6 +37,7 @@ _COLOURS = dict(re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf
 _STYLE: dict[str, Any] = {
     "font.size": 9,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names may have dollar signs
     "text.color": _COLOURS["ink"],
     **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _COLOURS["muted"]),
     **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), _COLOURS["grid"]),
@@ -67,10 +70,14 @@ def write_report(reports: Sequence[ReportData], path: Path, failing: Sequence[Ov
 def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overview] = ()) -> str:
     """Return the page: failing tables first, then the others in the order given."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
-        "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", name)),
+        "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", printable(name))),
         "cells": lambda entry: {
             name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()
         },
@@ -84,11 +91,13 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    with _drawing():
+        tables = list(map(_table, reports))
     return template.render(
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         failing=failing,
         prices=next((report.prices for report in reports), None),
-        tables=list(map(_table, reports)),
+        tables=tables,
         last_commits=30,
     )
 
@@ -243,8 +252,8 @@ def history(report: ReportData) -> str:
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
-    pyplot, drawn, lines = _pyplot(), reports[:8], dict[str, Any]()
-    with pyplot.rc_context(_STYLE):
+    drawn, lines = reports[:8], dict[str, Any]()
+    with _drawing() as pyplot:
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
         for report, place in zip(drawn, axes[:, 0], strict=True):
@@ -255,7 +264,7 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
                 [count_noun(info["total_block_count"], "block"), standing(line.depth, line.threshold)]
             )
             title = f"{report.table} by {info['cluster_key']}: {now}"
-            place.set_title(title, loc="left", fontsize=10)
+            place.set_title(printable(title), loc="left", fontsize=10)
             handles, labels = place.get_legend_handles_labels()
             lines |= dict(zip(labels, handles, strict=True))
         figure.legend(lines.values(), lines.keys(), loc="outside upper right", frameon=False, ncols=4)
@@ -309,17 +318,15 @@ def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
 
 
 def _figure(rows: int = 1) -> tuple[Any, Any]:
-    pyplot = _pyplot()
-    with pyplot.rc_context(_STYLE):
-        # As wide as a phone, in inches.
-        figure, axes = pyplot.subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
+    # As wide as a phone, in inches.
+    figure, axes = _pyplot().subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
     return figure, axes
 
 
 def _svg(figure: Any, salt: str, label: str) -> str:
     pyplot, buffer = _pyplot(), io.StringIO()
     # Ids must differ between the figures of a page, so each salts its own.
-    with pyplot.rc_context({**_STYLE, "svg.hashsalt": salt}):
+    with pyplot.rc_context({"svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     pyplot.close(figure)
     text = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
@@ -328,7 +335,15 @@ def _svg(figure: Any, salt: str, label: str) -> str:
         text = re.sub(rf'(<svg[^>]*?) {attribute}="[^"]*"', r"\1", text, count=1)
     for name, colour in _COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(printable(label))}"', 1)
+
+
+@contextmanager
+def _drawing() -> Iterator[Any]:
+    """Yield pyplot in the report's style. A glyph that its font lacks is not worth a warning."""
+    with _pyplot().rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")
+        yield _pyplot()
 
 
 def _pyplot() -> Any:
