@@ -183,7 +183,11 @@ class TestMetricsFile(Operations):
     ) -> None:
         before = sql("select count(*) from {schema}.events")[0][0]
         for file, passes, message in (
-            (tmp_path / "no" / "r.prom", False, "recluster_metrics_file must be a file in a directory that"),
+            (
+                tmp_path / "no" / "r.prom",
+                False,
+                "recluster_metrics_file must be a file, or a new name in a directory that",
+            ),
             (Path("/proc/recluster.prom"), True, "/proc/recluster.prom cannot be written"),
         ):
             assert message in run_dbt_and_capture(["run", *variables(7, file)], expect_pass=passes)[1]
