@@ -36,6 +36,7 @@ VERDICTS = (
     "not clusterable",
     "suspended",
     "unclustered",
+    "well clustered by level",
     "well clustered",
 )
 # Measures that a round's summary has too, with "_after".
@@ -49,9 +50,10 @@ class Overview(Figures):
     Attributes:
         table, cluster_key: The table, and its key.
         verdict: ``well clustered``; ``deep``: above the threshold, and a recluster would merge blocks; ``stuck``: above
-            the threshold, and nothing may be merged; ``suspended``; ``unclustered``: it has no cluster key;
-            ``not clusterable``: its key's type has no order, or its files record no bounds of it; ``missing``: there
-            is no such table; ``failing``: it cannot be read, or its options or its key are refused.
+            the threshold, and nothing may be merged; ``well clustered by level``: above it, but no level is, by which
+            ``peak`` and ``above_average`` merge; ``suspended``; ``unclustered``: it has no cluster key; ``not
+            clusterable``: its key's type has no order, or its files record no bounds of it; ``missing``: there is no
+            such table; ``failing``: it cannot be read, or its options or its key are refused.
         reason: Why.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
@@ -207,11 +209,12 @@ def _from_blocks(
     last, where = table.snapshots()[-1:], table.predicate(options.where)
     summary = {} if exact or not last else last[0].summary
     after = {name: parse_number(summary.get(f"{PREFIX}{name}_after")) for name in ("depth", *_MEASURES)}
-    depth = after.pop("depth")
-    # The fragmentation is recorded if the round left nothing to do.
-    if depth and policy.threshold and after["fragmentation"] is not None and checkpoint.is_of(last[0].id):
-        reason = "unchanged since its last recluster"
-        planned = Plan((), 0, 0, reason, depth=depth, threshold=policy.threshold)
+    depth, threshold = after.pop("depth") or 0.0, policy.threshold or 0.0
+    # The fragmentation is recorded if the round left nothing to do. By level, that may be stuck or not.
+    is_clear = depth <= threshold or policy.strategy not in ("peak", "above_average")
+    is_known = bool(depth and threshold) and is_clear and after["fragmentation"] is not None
+    if is_known and checkpoint.is_of(last[0].id):
+        planned = Plan((), 0, 0, "unchanged since its last recluster", depth=depth, threshold=threshold)
         figures |= after
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()

@@ -215,8 +215,7 @@ class ReclusterResult:
             ``clustering_information``; None where the depths are, or if the table writes no Parquet.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition. None if nothing
             was planned.
-        verdict: ``well clustered``, ``deep``, ``stuck`` or ``suspended``, as in the overview; empty if nothing was
-            planned.
+        verdict: As in the overview; empty if nothing was planned.
         waits_for: What would meet a condition of ``recluster_after``, if none was met; or None.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.

@@ -87,6 +87,7 @@ class Plan:
             could reduce it without limits. 1 if no block can be narrowed, 0 without blocks.
         threshold: The greatest depth allowed in that partition.
         by_reads: Whether it is the read depth instead.
+        by_level: Whether the depth of each level is at most the threshold, and the strategy goes by level.
         can_merge: Whether a plan without a budget has block sets.
     """
 
@@ -101,13 +102,17 @@ class Plan:
     depth: float = 0.0
     threshold: float = 1.0
     by_reads: bool = False
+    by_level: bool = False
     can_merge: bool = False
 
     @property
     def verdict(self) -> str:
-        """``well clustered`` up to the threshold; above it ``deep``, or ``stuck`` if nothing may be merged."""
-        if self.depth <= self.threshold:
-            return "well clustered"
+        """``well clustered`` up to the threshold; above it ``deep``, or ``stuck`` if nothing may be merged.
+
+        ``well clustered by level`` if each level is up to it, and the strategy merges none with another.
+        """
+        if self.depth <= self.threshold or self.by_level:
+            return "well clustered" + " by level" * self.by_level
         return "deep" if self.can_merge else "stuck"
 
     @property

@@ -152,14 +152,15 @@ class _Planner:
         blocks, worst, tolerance = self.eligible.blocks, selection.worst, self.policy.tolerance
         could_be_narrowed = ~blocks.fixed & ~blocks.constant
         could_be_narrowed[self.eligible.position] = True
-        if worst.depth <= worst.limit and np.count_nonzero(could_be_narrowed) > len(self.eligible):
+        is_met = worst.excess <= 1 or worst.by_level
+        if is_met and np.count_nonzero(could_be_narrowed) > len(self.eligible):
             every = Candidates.at(blocks, could_be_narrowed, self.policy.full_block)
             kept = replace(self, eligible=every)._by_depth(
                 BY_NAME[self.policy.strategy], np.zeros(0, np.int64)
             )[1]
-            worst = max(worst, kept, key=lambda one: one.depth / one.limit)
+            worst = max(worst, kept, key=lambda one: one.excess)
         depth, limit = (round(value / tolerance, 4) for value in worst[:2])
-        return WorstDepth(max(depth, 1.0), limit, worst.by_reads)
+        return worst._replace(depth=max(depth, 1.0), limit=limit)
 
     def _by_depth(self, strategy: Strategy, taken: IntArray) -> Selected:
         """Select the strategy's sets among the candidates that are not taken, given by position."""
@@ -227,14 +228,11 @@ class _Planner:
 
     def reason(self, selection: _Selection, worst: WorstDepth) -> tuple[str, str]:
         """Return the reason for the selected sets, or for selecting none, and the part that needs no depth."""
-        blocks, policy, (depth, limit, by_reads) = self.eligible.blocks, self.policy, worst
-        levels = (
-            " of one level's blocks" if BY_NAME[policy.strategy].by_level and np.ptp(blocks.level) else ""
-        )
+        policy, (depth, limit, by_reads, by_level) = self.policy, worst
         ends = " at the ends of reads" if by_reads else ""
-        where = " in the worst partition" if blocks.partition.any() else ""
+        where = " in the worst partition" if self.eligible.blocks.partition.any() else ""
         comparison = (
-            f"depth {depth:.4g}{levels}{ends}{where} is {'above' if depth > limit else 'at most'} {limit:.4g}"
+            f"depth {depth:.4g}{ends}{where} is {'above' if depth > limit else 'at most'} {limit:.4g}"
         )
         parts = []
         if boxes := len(selection.of(_BOXES)):
@@ -251,9 +249,11 @@ class _Planner:
             parts = self._left()
             if not len(self.eligible):
                 parts = [f"no block can be narrowed: {', or '.join(parts) or 'none may be rewritten'}"]
+            elif by_level:
+                parts.insert(0, f"that of each level is at most {limit:.4g}")
             elif depth > limit:
                 parts = parts or [
-                    f"no merge would {'lower it' if blocks.layout is None else 'pay for itself'}"
+                    f"no merge would {'lower it' if self.eligible.blocks.layout is None else 'pay for itself'}"
                 ]
             elif depth > 1 and policy.max_bytes is not None:
                 parts.insert(0, "a depth of 1 would merge further")  # runs still overlap

@@ -60,7 +60,7 @@ def peaks(
         depth = cells.depth()
         average = average_depths(cells.greatest(depth), partition, partitions)
         of_level = WorstDepth.of(average, threshold)
-        worst = max(worst, of_level, key=lambda one: one.depth / one.limit)
+        worst = max(worst, of_level, key=lambda one: one.excess)
         stuck = (np.bincount(partition, minlength=partitions) == 2) & (level >= _GIVE_UP_LEVEL)
         deep = (average > threshold) & ~stuck
         if deep.any():
@@ -78,6 +78,10 @@ def peaks(
             formed = form_sets(candidates, member[covers], peak[covers], limits)
             sets = sets.then(formed.in_order(np.argsort(-own_depth(candidates, formed), kind="stable")))
             waiting[candidates.partition[formed.member]] = False
+    average = average_depths(candidates.cells().depths(), candidates.partition, partitions)
+    of_all = WorstDepth.of(average, threshold)
+    if of_all.excess > 1 or worst.excess <= 1:
+        worst = of_all._replace(by_level=worst.excess <= 1 < of_all.excess)
     return sets, worst
 
 
@@ -184,13 +188,11 @@ class Strategy:
             and the most of a set.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
         compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
-        by_level: Whether blocks of different levels are neither compared nor merged, as in the RFC and the article.
     """
 
     select: Callable[[Candidates, FloatArray, SetLimits], Selected]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
     compacts: bool = False
-    by_level: bool = False
 
 
 def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
@@ -200,8 +202,8 @@ def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 BY_NAME = {
     "payback": Strategy(payback, written_levels, compacts=True),
-    "peak": Strategy(partial(peaks, above_average=False), _one_level_up, by_level=True),
-    "above_average": Strategy(partial(peaks, above_average=True), _one_level_up, by_level=True),
+    "peak": Strategy(partial(peaks, above_average=False), _one_level_up),
+    "above_average": Strategy(partial(peaks, above_average=True), _one_level_up),
     "width": Strategy(width, _one_level_up),
 }
 STRATEGIES = tuple(BY_NAME)

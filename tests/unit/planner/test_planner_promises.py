@@ -212,7 +212,9 @@ def test_the_verdict_follows_from_the_depth_beside_its_threshold(table, policy, 
     planned = plan(describe(table, reads=reads), policy)
     is_above = planned.depth > planned.threshold
     merges = plan(describe(table, reads=reads), replace(policy, max_bytes=None)).block_sets
-    assert planned.verdict == ("well clustered" if not is_above else "deep" if merges else "stuck")
+    rest = "well clustered by level" if planned.by_level else "stuck"
+    assert planned.verdict == ("well clustered" if not is_above else "deep" if merges else rest)
+    assert not planned.by_level or policy.strategy in ("peak", "above_average")
     assert (f"is above {planned.threshold:.4g}" in planned.reason) <= is_above
     assert planned.reason.endswith(planned.cause)
     if policy.depth >= 1:

@@ -122,8 +122,8 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
     [
         (LEVELS, {}, "depth 12 is above 4"),
         (LEVELS, {"depth": 12}, "depth 12 is at most 12"),
-        (LEVELS, PEAK, "depth 1 of one level's blocks is at most 4"),
-        (TWO_PARTITIONS, PEAK, "depth 6 of one level's blocks in the worst partition is above 4"),
+        (LEVELS, PEAK, "depth 12 is above 4, and that of each level is at most 4"),
+        (TWO_PARTITIONS, PEAK, "depth 6 in the worst partition is above 4"),
         (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, and no merge would lower it"),
         (
             build(SAME, bytes=[600] * 12),
@@ -185,6 +185,25 @@ def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, p
         build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy)
     )
     assert (planned.depth, planned.threshold, planned.verdict) == verdict
+
+
+@pytest.mark.parametrize("strategy", ["peak", "above_average"])
+def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
+    """It may be above the threshold, since they merge no level with another; then the verdict says so."""
+    random, verdicts = np.random.default_rng(0), set()
+    for _ in range(30):
+        lower = random.integers(0, 300, 12)
+        upper = lower + random.integers(20, 300, 12)
+        table = [
+            block_tables.Block(tuple(np.linspace(*ends, 10).tolist()), level=run % 3, run=run)
+            for run, ends in enumerate(zip(lower.tolist(), upper.tolist(), strict=True), 1)
+        ]
+        *_, (table, planned) = block_tables.rounds(table, Policy(strategy=strategy, depth=2, block_rows=10))
+        of_all = plan(block_tables.describe(table), Policy(strategy="width", depth=2, block_rows=10))
+        assert planned.depth == of_all.depth
+        verdicts.add(planned.verdict)
+        assert planned.verdict == "well clustered" + " by level" * (planned.depth > 2)
+    assert len(verdicts) == 2
 
 
 def test_sets_are_ordered_by_what_a_byte_saves():
