@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.text import shortened
+from dbt_recluster.text import count_noun, shortened
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -210,6 +210,9 @@ def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tu
 
 def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
     best, own = candidates[0], next((key for key in candidates if key.is_own), None)
+    if best.gain < LEAST_GAIN and best.blocks < LEAST_BLOCKS:
+        count = count_noun(best.blocks, "block")
+        return f"Do not cluster it yet: its rows make {count} of block_rows rows, of which a query skips few"
     if best.gain < LEAST_GAIN:
         what = f"Keep {best.name}" if best.is_own else "Do not cluster it"
         return f"{what}: no key skips {LEAST_GAIN:.0%} of the blocks more than today"

@@ -159,9 +159,9 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     finish=_overview,
 )
 def clustering_overview(call: Call) -> Overview:
-    """Print one line for each table, the worst first, and totals: verdict, depth, blocks for each full one, bytes of
-    the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
-    all, if a table cannot be read. Changes nothing.
+    """Print one line for each table, the worst first, and totals: verdict, depth, threshold, bytes of the past week,
+    last recluster, and what a recluster gains for each GB; format: json has more. Fails, after showing all, if a table
+    cannot be read. Changes nothing.
     """
     return table_overview(call.table, call.options(), prices=call.arguments.get(PRICES.name))
 

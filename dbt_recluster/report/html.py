@@ -252,7 +252,8 @@ def history(report: ReportData) -> str:
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
-    drawn, lines = reports[:8], dict[str, Any]()
+    several = [report for report in reports if report.information["total_block_count"] > 1]
+    drawn, lines = (several or reports)[:8], dict[str, Any]()
     with _drawing() as pyplot:
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)

@@ -12,12 +12,12 @@ from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, standing, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
-_OVERVIEW = (
-    *("table", "verdict", "depth", "threshold", "blocks for a full one"),
-    *("loaded 1 d", "7 d", "rewritten 1 d", "7 d"),
-    *("last recluster", "conflicts", "gain for a GB"),
+_OVERVIEW = ("table", "verdict", "depth", "threshold", "loaded", "rewritten", "last recluster", "gain")
+_OVERVIEW_BYTES = ("loaded_bytes_week", "rewritten_bytes_week")
+_OVERVIEW_NOTE = (
+    "loaded, rewritten: in the past 7 days. last recluster: UTC. gain: blocks fewer that a query for one key opens, "
+    "for\neach GB that a recluster rewrites."
 )
-_OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
 _LONGEST_QUERY = 60
 _MOST_LINES = 20
 
@@ -39,8 +39,8 @@ def information(values: Mapping[str, Any]) -> str:
             for name, now, then in opened_on_curve(curve)
         ]
     small = (
-        f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
-        f"{values['max_fragmentation']:g} in the worst partition"
+        f"{values['small_block_count']:,}; {values['fragmentation']:.1f} blocks for each full one, "
+        f"{values['max_fragmentation']:.1f} in the worst partition"
     )
     figures = [
         ("depth", _depth_and_verdict(values)),
@@ -53,13 +53,13 @@ def information(values: Mapping[str, Any]) -> str:
         *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
-        ("average overlaps", f"{values['average_overlaps']:g}"),
-        ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
-        ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
+        ("average overlaps", f"{values['average_overlaps']:.1f}"),
+        ("clustering ratio", f"{values['clustering_ratio']:.1f} of 100"),
+        ("relative clustering ratio", f"{values['relative_clustering_ratio']:.2f} of 1"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
     by_level = [
-        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:g}")
+        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
         for level, of in values["levels"].items()
     ]
     lines = table(("level", "blocks", "rows", "depth"), by_level).splitlines()
@@ -75,7 +75,7 @@ def _depth_and_verdict(values: Mapping[str, Any]) -> str:
 
 def measure(values: Mapping[str, Any], name: str) -> str:
     """Write a single metric of a table."""
-    figure = f"{name.replace('_', ' ')} {values[name]:g}"
+    figure = f"{name.replace('_', ' ')} {values[name]:.1f}"
     return f"{values['table']} by {values['cluster_key']}: {figure}{_suspended_text(values)}"
 
 
@@ -109,10 +109,9 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
     for name, part in parts:
         sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
-        total = (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
-        rows.append(total + _money(part, prices))
+        rows.append((name, "", "", "", *sums, "", "", *_money(part, prices)))
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
-    lines = [table(header, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
+    lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
     lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
@@ -127,11 +126,10 @@ def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, .
 def _overview_row(of: Overview) -> tuple[str, ...]:
     depth = "-" if of.depth is None else f"{of.depth:.1f}"
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
-    full = "-" if of.fragmentation is None else f"{of.fragmentation:.1f}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
     last = "-" if of.last_recluster is None else moment(of.last_recluster)[:16]
-    gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:.1f}"
-    return of.table, of.verdict, depth, threshold, full, *sizes, last, f"{of.conflicts or 0:,}", gain
+    gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:,.1f}"
+    return of.table, of.verdict, depth, threshold, *sizes, last, gain
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
@@ -161,8 +159,12 @@ def removed(values: Mapping[str, Any]) -> str:
 
 def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
-    first = f"nothing to do, average depth is {values['depth']:.1f}"
+    first, verdict = f"nothing to do, average depth is {values['depth']:.1f}", "needs no clustering"
     if values["first_bytes"]:
+        fewer = max(0.0, values["depth"] - values["expected_depth"])
+        verdict = (
+            f"a query for one key opens {fewer:.1f} blocks fewer for {size(values['first_bytes'])} rewritten"
+        )
         first = (
             f"{size(values['first_bytes'])} read and written, average depth "
             f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
@@ -199,7 +201,7 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
             f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
         )
         figures += [("money", amounts), ("assumed", prices.assumption)]
-    return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
+    return "\n".join([f"{values['table']} by {values['cluster_key']}: {verdict}", *_aligned(figures)])
 
 
 def _seconds(ends: Sequence[float] | None) -> str:
@@ -210,12 +212,11 @@ def _seconds(ends: Sequence[float] | None) -> str:
 
 def suggestion(values: Mapping[str, Any]) -> str:
     """Write the keys that were tried as a table, and the advice."""
-    heading = f"{values['table']}: {values['blocks']:,} blocks"
     not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
     ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
     ending += "".join(f"\nLeft out, {line}." for line in values["left_out"])
     if not values["candidates"]:
-        return f"{heading}\n{values['advice']}.{ending}"
+        return f"{values['table']}: {values['advice']}.{ending}"
     queries = values["queries"]
     basis = "queries for one value of the key's first column"
     if queries:
@@ -232,10 +233,13 @@ def suggestion(values: Mapping[str, Any]) -> str:
         for key in values["candidates"][:12]
     ]
     header = ("key", "distinct", "skipped now", "skipped then", "blocks then", "to cluster", "to keep a day")
-    parts = [f"{heading}, by {values['sampled']:,} sampled rows and {basis}", table(header, rows)]
+    parts = [f"{values['table']}: {values['advice']}.", *(f"But {line}." for line in values["dissent"])]
+    parts += [
+        f"{values['blocks']:,} blocks, by {values['sampled']:,} sampled rows and {basis}",
+        table(header, rows),
+    ]
     if queries:
         parts.append(_opened_by_key(values))
-    parts += [f"{values['advice']}.", *(f"But {line}." for line in values["dissent"])]
     return "\n".join(parts) + ending
 
 

@@ -29,8 +29,8 @@ class TestInformation(Operations):
         assert lines[0].split() == ["depth", "4.0,", "at", "most", "4,", "well", "clustered"]
         assert not any("depth" in line for line in lines[1:] if "depth  blocks" not in line)
         assert "  depth  blocks\n      4       4  " in log
-        assert f"{table} by k: average depth 4\n" in operate("clustering_depth", "{table: events}")
-        assert f"{table} by k: clustering ratio 39.794\n" in operate("clustering_ratio", "{table: events}")
+        assert f"{table} by k: average depth 4.0\n" in operate("clustering_depth", "{table: events}")
+        assert f"{table} by k: clustering ratio 39.8\n" in operate("clustering_ratio", "{table: events}")
 
     def test_for_programs(self, table: str, spark: Any) -> None:
         found = operate_json("clustering_information", "{table: events, format: json}")

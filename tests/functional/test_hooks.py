@@ -240,7 +240,7 @@ class TestOtherOperations(Hooked):
         assert rounds("first")[0].by == "manual"
         assert f"1 of 1 {project.test_schema}.first: reclustered" in log
         assert not rounds("third")
-        assert f"{project.test_schema}.third by k: average depth 3" in log
+        assert f"{project.test_schema}.third by k: average depth 3.0" in log
         assert f"1 of 1 {project.test_schema}.third: would recluster 3 blocks" in log
         assert (len(rounds("special")), self.order(sql, "special")) == (3, "k ASC NULLS FIRST")
         assert recluster(spark, f"{project.test_schema}.third", depth=1).rounds

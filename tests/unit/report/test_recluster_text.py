@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from dbt_recluster.advice.overview import Overview, totals
 from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
 from dbt_recluster.planner import Blocks, clustering_information
-from dbt_recluster.report.operation_text import information
+from dbt_recluster.report.operation_text import information, overview
 from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, standing, summary
 from dbt_recluster.text import size
 
@@ -139,6 +140,27 @@ def test_the_text_of_a_table_has_the_depth_of_each_level():
     lines = [line.split() for line in text.splitlines()]
     assert lines[-3:] == [
         ["level", "blocks", "rows", "depth"],
-        ["0", "1", "100", "1"],
-        ["3", "3", "300", "1.6667"],
+        ["0", "1", "100", "1.0"],
+        ["3", "3", "300", "1.7"],
     ]
+
+
+def test_the_overview_begins_with_the_verdicts_and_fits_120_columns() -> None:
+    name = "analytics.lineitem_not_reclustered"
+    figures: dict[str, Any] = {
+        "depth": 20.0,
+        "threshold": 4.0,
+        "loaded_bytes_week": 10**9,
+        "rewritten_bytes_week": 10**8,
+    }
+    tables = [
+        Overview(name, "well clustered", gain_per_gigabyte=12345.67, **figures),
+        Overview(
+            name, "stuck", "no merge would lower it", last_recluster="2026-11-20T10:00:00+00:00", **figures
+        ),
+    ]
+    lines = overview(tables, totals(tables)).splitlines()
+    assert lines[0] == "2 tables: 1 stuck, 1 well clustered"
+    assert max(map(len, lines)) <= 120
+    assert "953.7 MB" in lines[2]
+    assert lines[-1] == f"  {name}: no merge would lower it"
