@@ -97,7 +97,7 @@ def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS}, dbt=[python, "-c", DBT])
     where = "import dbt_recluster, dbt.adapters.recluster as a; print(dbt_recluster.__file__, a.__file__)"
     assert str(ROOT) not in run(python, "-c", where, cwd=tmp_path).stdout
-    for result in ("OK created", ", reclustered "):
+    for result in ("OK created", " blocks into "):
         assert result in project.succeed("run", PYTHONPATH="")
 
 

@@ -37,7 +37,7 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     code, out, err = project.run("run")
     assert (code, err) == (0, ""), out
     assert f"They are in {project.root / LAKE / 'warehouse' / 'analytics.db' / 'files'}." in out
-    assert ", reclustered " in out
+    assert " blocks into " in out
     of_project = {"dbt_project.yml", "profiles.yml", "models", ".user.yml"}
     assert project.files() - of_project == {"logs", "target", LAKE}
     run("git", "init", "-q", cwd=project.root)
@@ -134,7 +134,7 @@ def test_a_catalog_of_iceberg_tables_only(tmp_path: Path) -> None:
     project.succeed("debug")
     for _ in range(2):
         out = project.fail("run", code=1)
-    assert ", reclustered " in out
+    assert " blocks into " in out
     assert "PASS=1 WARN=0 ERROR=1" in out
     sentence = (
         "view is not supported by catalog: lake. Let the model be a table or ephemeral, or use a catalog"

@@ -99,7 +99,7 @@ def test_a_secret_of_a_spark_in_this_process(method: str, tmp_path: Path) -> Non
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
     out = run_and_look(project, tmp_path)
     assert "No suitable driver found for *****" in out
-    assert ", reclustered " in out
+    assert " blocks into " in out
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_secret_of_recluster_session(server: Server, tmp_path: Path) -> None:
     session = {**SECRETS, **server.session(), "spark.sql.catalog.lake.jdbc.password": MARKER}
     profile = server.profile(recluster_session=session, password=None, schema="s1")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
-    assert ", reclustered " in run_and_look(project, server.warehouse)
+    assert " blocks into " in run_and_look(project, server.warehouse)
     session["spark.sql.catalog.lake.uri"] = f"jdbc:nothing://db/lake?password={MARKER}"
     project = Project(tmp_path / "q", {**profile, "recluster_session": session}, {"events.sql": EVENTS})
     code, out, err = project.run("--debug", "debug")
