@@ -1,9 +1,9 @@
 """Box sets: block sets under a curve's key that pay by the boxes of their blocks, whatever their depth along the curve.
 
-What a layout costs is in `box_tree`. A merge pays if it takes as much off that, for each row rewritten, as merging
-`Policy.depth` sorted copies of the whole table into one would. What is tried are each load by itself, the thin blocks,
-all blocks at once, and neighbouring runs whose boxes are far from cubes. Sets that were selected by depth are held
-against the same price.
+See `box_tree` for layout cost. A merge pays if it takes as much off that, for each row rewritten, as merging
+`Policy.depth` sorted copies of the whole table into one would. Each load is tried by itself; in groups that are deep
+without their loads, the sparsest chains; and neighbouring runs whose boxes are far from cubes. Sets that were selected
+by depth must pass the same test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dbt_recluster.key.box_tree import (
     points_in_boxes,
     tile_sides,
 )
-from dbt_recluster.planner.arrays import FloatArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.policy import Policy
@@ -35,6 +35,9 @@ _POINTS, _LEAST_POINTS, _MOST_POINTS = 32, 8, 1 << 15
 _MOST_BLOCKS = 4_096
 # Numbers of neighbouring runs that are tried, and sets of them in a group that are worked out.
 _WINDOWS, _MOST_TRIED = 8, 8
+# Numbers of chains that are tried. More chains must gain this many times as much, since gains are estimates: otherwise
+# a gain of a hair more merges the whole table instead of a tenth of it.
+_CHAINS, _CLEARLY = 6, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,23 +49,56 @@ class BoxSets:
     policy: Policy
 
     def select(self) -> list[IntArray]:
-        """Select loads, and thin blocks, that pay to be merged among themselves; or all blocks of a group at once."""
+        """Select loads that pay to be merged by themselves, and chains, with or without these loads."""
         layout, sets = self.layout, list[IntArray]()
+        rest, loads_of = np.zeros(len(layout.run), np.bool_), list[tuple[list[IntArray], float]]()
         for member in self._groups:
             load = layout.load[member]
-            parts = [
-                member[load == number] for number in np.unique(load).tolist() if number in layout.samples
-            ]
-            thin = member[layout.thin[member] & (load == 0)]
-            if len(thin) and (layout.run[thin] != layout.run[thin[0]]).any():
-                parts.append(thin)
-            gains = [self._gain(part) for part in parts]
-            paying = [part for part, gain in zip(parts, gains, strict=True) if gain >= 0]
-            is_one_run = layout.run[member[0]] > 0 and not np.ptp(layout.run[member])
-            at_once = -np.inf if is_one_run or len(member) > _MOST_BLOCKS else self._gain(member)
-            is_best = at_once >= max(0.0, sum(gain for gain in gains if gain >= 0))
-            sets += [member] if is_best else paying
+            numbers = [number for number in np.unique(load).tolist() if number in layout.samples]
+            weighed = [(part, *self._weigh(part)) for part in (member[load == number] for number in numbers)]
+            paying = [(part, saving) for part, saving, price in weighed if saving >= price]
+            loads_of.append(([part for part, _ in paying], sum(saving for _, saving in paying)))
+            rest[member] = True
+            for part, _ in paying:
+                rest[part] = False
+        depth = self._depth_of_groups(rest)
+        for member, (loads, saved) in zip(self._groups, loads_of, strict=True):
+            group, best, least = int(layout.group[member[0]]), loads, 0.0
+            if max(depth.get(group, 0.0), len(loads)) > self._threshold(group):
+                for others in self._sparsest(member[rest[member]]):
+                    for own in ([], loads) if loads else ([],):
+                        merged = np.sort(np.concatenate([others, *own]))
+                        # What loads save by themselves pays for no other block.
+                        gain = self._gain(merged) - (saved if own else 0.0)
+                        if len(merged) > 1 and gain >= least:
+                            best, least = [merged] if own else [*loads, others], _CLEARLY * gain
+            sets += best
         return sets
+
+    def _depth_of_groups(self, rest: BoolArray) -> dict[int, float]:
+        """Mean depth in each group of the blocks in ``rest``, bool (n,), as far as merges can reduce it."""
+        candidates = self.candidates.take(rest[self.candidates.position])
+        if not len(candidates):
+            return {}
+        group, code = np.unique(self.layout.group[candidates.position], return_inverse=True)
+        depth = np.bincount(code, candidates.reducible_depths()) / np.bincount(code)
+        return dict(zip(group.tolist(), depth.tolist(), strict=True))
+
+    def _sparsest(self, member: IntArray) -> Iterator[IntArray]:
+        """Yield the blocks of the chains with the fewest rows for their hull, of more and more of them."""
+        layout = self.layout.take(member)
+        yield member[:0]
+        if not len(member):
+            return
+        chain, code = np.unique(layout.chain, return_inverse=True)
+        least, greatest = hulls(code, layout.lower, layout.upper)
+        density = np.bincount(code, self._rows[member]) / np.prod((greatest - least + 1.0), axis=1)
+        rank = np.argsort(np.argsort(density, kind="stable"))[code]
+        for count in np.unique(np.geomspace(1, len(chain), _CHAINS).astype(np.int64)).tolist():
+            some = rank < count
+            is_one_run = layout.run[some].min() > 0 and not np.ptp(layout.run[some])
+            if np.count_nonzero(some) <= _MOST_BLOCKS and not is_one_run:
+                yield member[some]
 
     def neighbours(self, taken: IntArray) -> list[IntArray]:
         """Select neighbouring runs that pay to be merged; ``taken`` are the blocks of other sets, int64 (m,)."""
@@ -86,30 +122,41 @@ class BoxSets:
 
     def _gain(self, member: IntArray) -> float:
         """Savings of merging a set of one group, less their price; below 0 if the merge does not pay."""
+        saving, price = self._weigh(member)
+        return saving - price
+
+    def _weigh(self, member: IntArray) -> tuple[float, float]:
+        """Savings of merging a set of one group, and their price."""
         layout, limits = self.layout, self.policy.set_limits
         size = int(self.candidates.blocks.bytes_or_0[member].sum())
         is_too_large = size > (limits.bytes or size) or len(member) > (limits.blocks or len(member))
-        if is_too_large or len(member) < 2 or layout.settled[member].all():
-            return -np.inf
+        if is_too_large or not self._can_merge(member) or layout.settled[member].all():
+            return 0.0, np.inf
         group = int(layout.group[member[0]])
-        per_block, block_rows = self._price_of[group]
+        block_rows = self._block_rows
         points = self._points(member)
-        tree = cut_into_boxes(points, block_rows, layout.parts, per_block)
-        cost = float(self._costs(member, block_rows).sum())
+        tree = cut_into_boxes(points, block_rows, layout.parts, self._price_of[group])
+        cost = float(self._costs(member).sum())
         saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
-        return saving - self._price(group, points.rows.sum() / block_rows, cost)
+        return saving, self._price(group, points.rows.sum() / block_rows, cost)
 
-    def _costs(self, member: IntArray, block_rows: float) -> FloatArray:
+    def _can_merge(self, member: IntArray) -> bool:
+        """Whether blocks are several, or one that is cut into several."""
+        return len(member) > 1 or bool((self._rows[member] >= 2 * self._block_rows).any())
+
+    def _costs(self, member: IntArray) -> FloatArray:
         """Cost of each block, float64 (k,); a block larger than a full one costs as much as several."""
         layout = self.layout
         costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
-        return costs * np.maximum(self._rows[member] / block_rows, 1)
+        return costs * np.maximum(self._rows[member] / self._block_rows, 1)
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into so many full ``blocks``, of this cost now."""
-        threshold = self.policy.thresholds(np.array([self._blocks_of[group]]))[0]
-        of_copies = threshold ** (1 / self.layout.lower.shape[1]) - 1
-        return float(max(of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost))
+        of_copies = self._threshold(group) ** (1 / self.layout.lower.shape[1]) - 1
+        return float(max(of_copies * self._price_of[group] * blocks, _LEAST_SAVING * cost))
+
+    def _threshold(self, group: int) -> float:
+        return float(self.policy.thresholds(np.array([self._blocks_of[group]]))[0])
 
     def _points(self, member: IntArray) -> Points:
         """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""
@@ -137,8 +184,7 @@ class BoxSets:
             return
         least, greatest = hulls(of_block, layout.lower, layout.upper)
         group = int(layout.group[0])
-        block_rows = self._price_of[group][1]
-        cost = np.bincount(of_block, self._costs(member, block_rows))
+        cost = np.bincount(of_block, self._costs(member))
         rows = np.bincount(of_block, self._rows[member])
         chain = np.zeros(len(run), np.int64)
         chain[of_block] = layout.chain
@@ -151,7 +197,7 @@ class BoxSets:
                 if (chain[window] != chain[window[0]]).any():
                     continue
                 widths = (greatest[window].max(axis=0) - least[window].min(axis=0) + 1) / layout.parts
-                blocks = np.array([max(1.0, rows[window].sum() / block_rows)])
+                blocks = np.array([max(1.0, rows[window].sum() / self._block_rows)])
                 tiled = blocks[0] * np.minimum(widths, tile_sides(blocks, widths[None])).sum()
                 gain = cost[window].sum() - tiled - self._price(group, blocks[0], cost[window].sum())
                 if gain > 0:
@@ -171,21 +217,26 @@ class BoxSets:
         group = self.layout.group[position]
         order = np.argsort(group, kind="stable")
         parts = np.split(position[order], np.flatnonzero(np.diff(group[order])) + 1)
-        return [part for part in parts if len(part) > 1 and self.layout.group[part[0]] >= 0]
+        return [part for part in parts if self._can_merge(part) and self.layout.group[part[0]] >= 0]
 
     @cached_property
-    def _price_of(self) -> dict[int, tuple[float, float]]:
-        """By group: what a block costs in a table sorted at once, and the rows in a full block."""
-        layout, size = self.layout, self.candidates.blocks.bytes_or_0.sum()
-        block_rows = float(self.policy.block_rows)
-        if self.policy.block_bytes is not None and size:
-            block_rows = max(1.0, min(block_rows, self._rows.sum() * self.policy.block_bytes / size))
+    def _block_rows(self) -> float:
+        """Rows in a full block."""
+        block_rows, size = float(self.policy.block_rows), self.candidates.blocks.bytes_or_0.sum()
+        if self.policy.block_bytes is None or not size:
+            return block_rows
+        return max(1.0, min(block_rows, float(self._rows.sum()) * self.policy.block_bytes / float(size)))
+
+    @cached_property
+    def _price_of(self) -> dict[int, float]:
+        """By group: what a block costs in a table sorted at once."""
+        layout, block_rows = self.layout, self._block_rows
         group, code = np.unique(layout.group, return_inverse=True)
         least, greatest = hulls(code, layout.lower, layout.upper)
         widths = (greatest - least + 1) / layout.parts
         blocks = np.maximum(np.bincount(code, self._rows) / block_rows, 1.0)
         each = np.minimum(widths, tile_sides(blocks, widths)[:, None]).sum(axis=1)
-        return {int(number): (float(cost), block_rows) for number, cost in zip(group, each, strict=True)}
+        return dict(zip(group.tolist(), each.tolist(), strict=True))
 
     @cached_property
     def _blocks_of(self) -> dict[int, int]:

@@ -33,8 +33,9 @@ from dbt_recluster.planner.ranks import rank_column
 CURVE_TOLERANCE = 1.05
 # Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
 _KEPT_BY_RUN = 0.45
-# A block is thin if its rows are this much less dense in its box than those of its group are on average: late rows,
-# and small loads that cover everything.
+# A block is thin if its rows are this much less dense in its box than those of its group are on average, and than those
+# of its run: late rows. So is a run whose rows are this much less dense than its group's: a small load that covers
+# everything.
 _THIN = 0.25
 
 
@@ -208,7 +209,7 @@ class CurveBlocks:
             # Rows lie along the curve by the last part that their value fills.
             of_rows = Boxes(self.rank.T, boxes.upper, boxes.bits, self.rows)
             run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
-        thin = self._are_thin(group, lower, upper)
+        thin = self._are_thin(group, np.maximum(run, 0), lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
         chain = _chains(2 * key + thin, np.where(is_one & (run > 0), run, 0), lower, upper)
         return Layout(
@@ -256,14 +257,18 @@ class CurveBlocks:
         group[order] = np.cumsum(is_first | (np.diff(share, prepend=-1) != 0)) - 1
         return group
 
-    def _are_thin(self, group: IntArray, lower: IntArray, upper: IntArray) -> BoolArray:
-        """Blocks whose rows are few for their box, beside those of their group: bool (n,)."""
-        code, _ = dense_ranks(group)
+    def _are_thin(self, group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) -> BoolArray:
+        """Blocks whose rows are few for their box, beside those of their run or group: bool (n,)."""
+        (code, _), (of_run, _) = dense_ranks(group), combined_ranks([dense_ranks(group), dense_ranks(run)])
         least, greatest = hulls(code, lower, upper)
-        volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)
+        density = self.rows / np.prod((upper - lower + 1).astype(np.float64), axis=1)
         of_group = np.bincount(code, self.rows) / np.prod((greatest - least + 1).astype(np.float64), axis=1)
-        thin: BoolArray = (self.rows / volume < _THIN * of_group[code]) & (group >= 0)
-        return thin
+        mean = np.bincount(of_run, self.rows * density) / np.maximum(np.bincount(of_run, self.rows), 1)
+        # A run is thin as a whole, or its depth would count twice where it is nearly thin.
+        own = np.where(run > 0, mean[of_run], density)
+        of_group = of_group[code]
+        thin: BoolArray = (density < _THIN * np.minimum(own, of_group)) | (own < _THIN * of_group)
+        return thin & (group >= 0)
 
 
 def _chains(group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) -> IntArray:

@@ -40,7 +40,8 @@ class BlockSet:
     """Blocks to merge together.
 
     Attributes:
-        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows.
+        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows, or
+            one under a curve that is cut into several.
         level: Level of the blocks that the merge will write.
         rows: Rows to rewrite; 0 if unknown.
         bytes: Bytes to read; 0 if unknown.

@@ -37,7 +37,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
 
     The same blocks give the same plan in any order. Repeating plan and merge ends with an empty plan. A merge raises
     the depth of no key, except of keys whose rows alone fill a block, and from 0 to 1 between small neighbours.
-    With `payback`, blocks of which many rows are deleted are rewritten too, each alone.
+    With `payback`, blocks of which many rows are deleted are rewritten too, and large files under a curve, each alone.
 
     Args:
         blocks: n blocks.

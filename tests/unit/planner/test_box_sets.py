@@ -159,25 +159,41 @@ def test_loads_end_near_a_table_that_is_sorted_at_once(kind, dimensions):
         ends.append(table.cost() / best)
     # Four copies of a table over each other cost this many times as much.
     assert ends[0] <= 1.5 * 4 ** (1 / dimensions)
-    assert ends[1] <= min(1.3, ends[0])
+    assert ends[1] <= min(1.3, 1.02 * ends[0])
 
 
-@pytest.mark.parametrize("is_sorted", [False, True])
-def test_an_unsorted_load_is_cut_by_itself_and_a_sorted_one_left_alone(is_sorted):
+@pytest.mark.parametrize(("is_sorted", "files"), [(False, 20), (False, 1), (True, 20)])
+def test_an_unsorted_load_is_cut_by_itself_and_a_sorted_one_left_alone(is_sorted, files):
     """So the whole table need not be rewritten for it."""
     table = make_table(rows_of("in order", 2, 100 * BLOCK_ROWS))
     load(table, np.arange(80 * BLOCK_ROWS))
     table.recluster()
     before = {block.path for block in table.blocks}
-    load(table, np.arange(80 * BLOCK_ROWS, 100 * BLOCK_ROWS), is_sorted)
+    table.load(np.arange(80 * BLOCK_ROWS, 100 * BLOCK_ROWS), 20 // files * BLOCK_ROWS, is_sorted)
     _, planned, _ = table.planned()
     if is_sorted:
         assert planned.block_sets == ()
         return
     (block_set,) = planned.block_sets
     assert {table.blocks[place].path for place in block_set.blocks}.isdisjoint(before)
-    assert len(block_set.blocks) == 20
+    assert len(block_set.blocks) == files
     assert planned.reason == "merging 1 block set saves reads of single columns more than it costs"
+
+
+@pytest.mark.parametrize("kind", ["uniform", "correlated", "skewed", "in order"])
+def test_loads_of_one_large_file_do_not_rewrite_the_whole_table(kind):
+    """Each is cut by itself, the first one too, and merged with others once the table is deep."""
+    loads, rows = 16, 10 * BLOCK_ROWS
+    columns = rows_of(kind, 2, loads * rows)
+    table, rewritten = make_table(columns), 0
+    for number in range(loads):
+        table.load(np.arange(number * rows, (number + 1) * rows), rows)
+        _, planned, rest = table.planned()
+        rewritten += planned.rows
+        table.merge(planned, rest)
+        assert max(len(block.rows) for block in table.blocks) <= BLOCK_ROWS
+    assert rewritten <= 2.3 * loads * rows
+    assert table.cost() <= 2.5 * sorted_table(kind, 2, loads * 10, 4).cost()
 
 
 def test_blocks_at_rest_wait_for_others():
