@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,6 +134,13 @@ def timed_in_spark(spark: Any, call: Callable[[], object]) -> tuple[float, float
 
 
 def _processor_seconds(spark: Any) -> float:
-    process = spark.sparkContext._gateway.proc.pid
-    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor seconds of Spark's JVM and of the Python workers below it, ended ones included."""
+    parents, ticks = {}, {}
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            parents[process], ticks[process] = fields[1], sum(map(int, fields[11:15]))
+    of_jvm = {str(spark.sparkContext._gateway.proc.pid)}
+    while more := {process for process, parent in parents.items() if parent in of_jvm} - of_jvm:
+        of_jvm |= more
+    return sum(ticks[process] for process in of_jvm) / os.sysconf("SC_CLK_TCK")

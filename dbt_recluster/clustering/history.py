@@ -45,6 +45,7 @@ class HistoryEntry:
         seconds: Time that reading, sorting and writing took.
         spent: Money for it; None without a price or if it is not recorded.
         conflicts: How often the round started again because another writer was faster.
+        writer: What wrote the blocks: ``native``, or ``spark`` and why in a word or more: ``spark: deletes``.
         depth_before: The depth that was compared with the threshold when the round was planned, as in ``recluster``.
         depth_after: The same after the round, by the bounds of the blocks that it wrote.
         benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
@@ -73,6 +74,7 @@ class HistoryEntry:
     seconds: float | None = None
     spent: float | None = None
     conflicts: int | None = None
+    writer: str | None = None
     depth_before: float | None = None
     depth_after: float | None = None
     benefit_cost: float | None = None
@@ -118,6 +120,7 @@ def round_summary(**figures: Any) -> dict[str, str]:
         benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
+        writer: What wrote the blocks, as in ``clustering_history``.
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
     """
@@ -189,6 +192,7 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
         by=text.get("trigger", ""),
         cluster_by=text.get("cluster_by"),
         where=text.get("where"),
+        writer=text.get("writer"),
         levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
         rows_in=rows,
         rows_out=rows,

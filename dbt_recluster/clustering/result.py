@@ -175,6 +175,7 @@ class RewritePlan:
         key_read_bytes, key_read_row_groups: Bytes and row groups that a read of one key opens, estimated as in
             ``clustering_information``; None if the table writes no Parquet.
         expected_key_read_bytes, expected_key_read_row_groups: The same after the round.
+        writer: What will write the blocks, as far as it is known before, as in ``clustering_history``.
     """
 
     sets: tuple[PlannedSet, ...]
@@ -186,6 +187,7 @@ class RewritePlan:
     key_read_row_groups: float | None = None
     expected_key_read_bytes: int | None = None
     expected_key_read_row_groups: float | None = None
+    writer: str = ""
 
 
 def _total(name: str) -> property:

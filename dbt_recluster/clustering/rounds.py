@@ -23,8 +23,15 @@ from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    file_group,
+    writers_text,
+)
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jobs import MergeProgress
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
@@ -82,6 +89,7 @@ class MergedRound(RoundRecord):
             depth_after=rest.depth,
             average_depth_after=clustering_information(after).average_depth,
             seconds=round(time.monotonic() - self.started, 3),
+            writer=writers_text(group.not_native for group in groups),
             **done.ratios,
             **(self._figures_left(after, rest) if len(groups) == len(self.groups) else {}),
         )
@@ -166,9 +174,8 @@ def merge_round(
     try:
         groups = _file_groups(table, planned)
         target = change.pending(iceberg)
-        merged = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current).merge(
-            planned.snapshot_id, groups
-        )
+        merger = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current)
+        merged = merger.merge(planned.snapshot_id, groups)
     except Exception as e:
         _raise_if_changed(iceberg, planned.snapshot_id, groups, schema, e)
         if isinstance(e, ReclusterError):
@@ -226,6 +233,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
         key_read_row_groups=before.key_read_row_groups,
         expected_key_read_bytes=after.key_read_bytes,
         expected_key_read_row_groups=after.key_read_row_groups,
+        writer=_expected_writer(table, planned),
     )
 
 
@@ -285,6 +293,15 @@ def _raise_if_changed(
             "were merged",
             orphans=getattr(error, "orphans", ()),
         ) from error
+
+
+def _expected_writer(table: ClusteredTable, planned: PlannedRound) -> str:
+    """Return what will write the blocks, before their keys are sampled."""
+    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
+    plans = (
+        GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned)
+    )
+    return writers_text(native.refusal(plan) for plan in plans)
 
 
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:

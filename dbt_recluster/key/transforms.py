@@ -89,6 +89,10 @@ class Transform:
         """Return Spark SQL for the exact value, given the catalog of Iceberg's functions."""
         return column if self == Transform() else f"{functions}.{self.text(column)}"
 
+    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
+        """Return DuckDB's SQL of a value in the order of :meth:`sql`, or None if it has none."""
+        return column
+
     def values(self, values: pa.Array) -> pa.Array:
         """Return the transform of a column's values."""
         return values.cast(pa.int64()) if isinstance(value_type(values.type), Time) else values
@@ -137,6 +141,12 @@ class Span(Transform):
 
     def order_by(self, column: str, spark_type: str) -> str:
         return ", ".join(part.format(column) for part in self.parts)
+
+    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
+        # The least and the greatest times are infinite to DuckDB; an error leaves them to Spark.
+        time = f"cast({column} as timestamp)"
+        units = f"date_diff('{self.name}', timestamp '1970-01-01', {time})"
+        return f"if(isinf({time}), error('infinite'), {units})"
 
     def values(self, values: pa.Array) -> pa.Array:
         numbers = _numbers(values)
@@ -276,6 +286,14 @@ class Truncate(Transform):
         # A value that Java's numbers would overflow stays itself.
         truncated = super().sql(column, functions)
         return f"least({truncated}, {column})"
+
+    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
+        kind = column_type(spark_type)
+        if isinstance(kind, Integer):
+            return f"({column} - (({column} % {self.width}) + {self.width}) % {self.width})"
+        if kind.arrow == pa.string():
+            return f"left({column}, {self.width})"
+        return f"{column}[1:{self.width}]" if kind.arrow == pa.binary() else None
 
     def values(self, values: pa.Array) -> pa.Array:
         return value_type(values.type).truncated(values, self.width)

@@ -185,6 +185,8 @@ def plan_table(result: ReclusterResult) -> str:
         before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
         after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
         total += f"\na read of one key opens about {before} -> {after}"
+    if plan.writer != "native":
+        total += f"\nSpark writes the blocks, not the native writer: {plan.writer.removeprefix('spark: ')}"
     return f"{table(header, rows)}\n{total}"
 
 

@@ -25,7 +25,6 @@ from tables import (
     stays_as_it_is,
 )
 
-from dbt_recluster.clustering import rounds
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -260,7 +259,6 @@ STEPS: dict[str, tuple[Any, str]] = {
     "plan what is left": (Checkpoint, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
     "begin": (Transaction, "begin"),
-    "simulate": (rounds, "simulate"),
     "replace": (RoundCommit, "_replace"),
     "record the look": (Checkpoint, "properties"),
     "count": (commit, "verify_counts"),

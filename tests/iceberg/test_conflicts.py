@@ -26,8 +26,8 @@ from tables import (
 from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite import merge
-from dbt_recluster.iceberg.rewrite.writing import write_files
+from dbt_recluster.iceberg.rewrite import spark_writer
+from dbt_recluster.iceberg.rewrite.spark_writer import write_files
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import (
@@ -138,7 +138,7 @@ def test_a_writer_that_was_faster(
                 change()
             return write_files(*arguments)
 
-        monkeypatch.setattr(merge, "write_files", change_and_write)
+        monkeypatch.setattr(spark_writer, "write_files", change_and_write)
     result = recluster_while(spark, name, Meanwhile(step, change, times=step != "write"))
     assert result.conflicts == conflicts
     assert checksum(spark, name) == change.checksum
@@ -246,7 +246,7 @@ def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: 
     ("step", "columns"), [("merge", ("k", "a")), ("commit", ("k", "a")), ("merge", ("a", "b"))]
 )
 def test_columns_that_swap_names(spark: Any, schema: str, step: str, columns: tuple[str, str]) -> None:
-    """Names and types are the same as before, so Spark would write the values of each as those of the other.
+    """Names and types are the same as before, so a writer by name would write the values of each as the other's.
 
     Nor may rows that were sorted by the former column of the key bear the label of the new one.
     """
@@ -267,7 +267,8 @@ def test_columns_that_swap_names(spark: Any, schema: str, step: str, columns: tu
     )
     options: dict[str, Any] = {"depth": 1, "block_rows": 500}
     result = recluster(spark, name, "k", listener=Meanwhile(step, change), **options)
-    assert (len(result.rounds), result.conflicts) == (1, 1)
+    # The native writer finds columns by their ids: only a change of the key is a conflict.
+    assert (len(result.rounds), result.conflicts) == (1, int("k" in columns))
     assert checksum(spark, name) == change.checksum
     rows = spark.sql(f"select _file, k from {name} order by _file, _pos").collect()
     assert all(row.k <= after.k for row, after in itertools.pairwise(rows) if row._file == after._file)

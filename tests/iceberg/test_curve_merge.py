@@ -123,7 +123,7 @@ def check_blocks(
 # A shuffle sorts by the place alone, whatever the types; a range has literals of each.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("method", "block_rows"), [("ranges", 170), pytest.param("shuffle", 110, marks=pytest.mark.exhaustive)]
+    ("method", "block_rows"), [("native", 170), pytest.param("spark", 110, marks=pytest.mark.exhaustive)]
 )
 @pytest.mark.parametrize("key", CURVES, ids=str)
 def test_keys_of_every_type(
@@ -201,7 +201,7 @@ def test_boundaries_that_somebody_changed_cost_work_and_no_rows(spark: Any, sche
     )
     good, nan = pa.array([float(i) for i in range(1023)]), pa.array([float("nan")] * 1023)
     for curve in map(Curve, product(changed, (good, nan))):
-        merge_all(spark, name, "hilbert(x, y)", 500, curve, "ranges")
+        merge_all(spark, name, "hilbert(x, y)", 500, curve, "native")
         assert checksum(spark, name) == before
 
 

@@ -120,6 +120,6 @@ def test_a_property_that_is_no_number_is_named(spark: Any, schema: str, name: st
     table = make_table(spark, schema, files=9, rows=50)
     spark.sql(f"alter table {table} set tblproperties ('{name}' = 'abc')")
     before = metadata_file(spark, table)
-    with pytest.raises(ReclusterError, match=rf"{table}.*abc.*, the value of {name}"):
+    with pytest.raises(ReclusterError, match=rf"{table}.*(abc.*, the value of {name}|{name} = 'abc')"):
         call(spark, table)
     assert metadata_file(spark, table) == before

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tables import checksum, make_table, metadata_file, spark_settings, stays_as_it_is
+from pyspark.sql import functions as F
+from tables import checksum, make_table, merge_method, metadata_file, spark_settings, stays_as_it_is
 
 from dbt_recluster.exceptions import ClusterKeyError, MergeFailedError, NotAnIcebergTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.rewrite import native, spark_writer
+from dbt_recluster.iceberg.rewrite.native_sql import BlockSql
+from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.maintenance import clustering_information, recluster
 
@@ -48,26 +51,43 @@ def test_columns_named_like_ours_keep_their_values(
 
 
 # As many rows as before are no proof: the counts of NULLs, which the writer keeps, have to agree too.
-FAULTS: dict[str, Callable[[Any], Any]] = {
-    "0 NULLs in column v and wrote 1": lambda rows: rows.selectExpr("id", "k", "if(id = 7, null, v) v"),
-    "1080 rows and wrote 1079": lambda rows: rows.where("id != 7"),
+FAULTS: dict[str, tuple[str, str]] = {  # what is written of column v, and of which rows
+    r"read 0 NULLs in column v and wrote 1": ("if({0} = 7, null, {2})", "true"),
+    r"read 1080 (rows|values in column id) and wrote 1079": ("{2}", "{0} != 7"),
 }
 
 
-@pytest.mark.parametrize(
-    ("message", "version"), [(message, 2) for message in FAULTS] + [(list(FAULTS)[1], 3)]
-)
+@pytest.mark.parametrize("message", FAULTS)
+@pytest.mark.parametrize(("method", "version"), [("native", 2), ("spark", 2), ("spark", 3)])
 def test_a_merge_that_loses_a_row_or_a_value_is_found_out(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, message: str, version: int
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, message: str, method: str, version: int
 ) -> None:
     properties = {"format-version": version, "write.delete.mode": "merge-on-read"}
-    name = make_table(spark, schema, files=4, rows=300, properties=properties)
-    if "rows" in message:  # where rows are deleted, NULLs are not counted
+    name = make_table(spark, schema, files=4, rows=270 if method == "native" else 300, properties=properties)
+    if "1080" in message and method == "spark":  # where rows are deleted, NULLs are not counted
         spark.sql(f"delete from {name} where id % 10 = 3")
-    write, fault = merge.write_files, FAULTS[message]
-    monkeypatch.setattr(merge, "write_files", lambda table, rows, *args: write(table, fault(rows), *args))
-    found_out = pytest.raises(MergeFailedError, match=rf"read {message}\. This round changed nothing")
-    with stays_as_it_is(spark, name), found_out:
+    value, rows = FAULTS[message]
+    write = spark_writer.write_files
+
+    def write_others(table: Any, frame: Any, *others: Any) -> Any:
+        columns = ("id", "k", "v")
+        frame = frame.where(rows.format(*columns)).withColumn("v", F.expr(value.format(*columns)))
+        return write(table, frame, *others)
+
+    def job_of_others(**fields: Any) -> Any:
+        columns = ("c0", "c1", value.format("c0", "c1", "c2"))
+        return NativeJob(**{**fields, "columns": columns})
+
+    def other_statement(self: Any, *arguments: Any) -> Any:
+        of_all = statement(self, *arguments)
+        return replace(of_all, where=f"{of_all.where} and {rows.format('c0')}")
+
+    statement = BlockSql.statement
+    monkeypatch.setattr(spark_writer, "write_files", write_others)
+    monkeypatch.setattr(native, "NativeJob", job_of_others)
+    monkeypatch.setattr(BlockSql, "statement", other_statement)
+    found_out = pytest.raises(MergeFailedError, match=rf"{message}\. This round changed nothing")
+    with stays_as_it_is(spark, name), merge_method(method), found_out:
         recluster(spark, name, "k", depth=1, block_rows=200)
 
 
@@ -86,7 +106,7 @@ def test_a_column_without_counts_is_passed_over(spark: Any, schema: str) -> None
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("keys", [1000, 3])  # by ranges, by a shuffle
+@pytest.mark.parametrize("keys", [1000, 3])  # the second has values of several blocks
 @pytest.mark.parametrize("paths", ["true", "false"])
 def test_an_object_store_layout(spark: Any, schema: str, keys: int, paths: str) -> None:
     """Iceberg then puts a hash before file names, which may look like the number of a Spark partition."""

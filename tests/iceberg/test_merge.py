@@ -114,23 +114,24 @@ EXHAUSTIVE = [*((name, name) for name in SIMILAR_COLUMNS), *EXPRESSIONS]
 )
 def test_keys_of_every_type_and_expression(spark: Any, typed: tuple[str, Any], key: Key, order: str) -> None:
     # The first merge reads files in the order of another key, the second one those that the first wrote.
-    for method, block_rows in (("shuffle", 110), ("ranges", 170)):
+    for method, block_rows in (("spark", 110), ("native", 170)):
         merge_and_check(spark, typed[0], key, block_rows, method, order=order)
 
 
 def writers_at_once(spark: Any, group: str) -> int:
-    """Return how many tasks of a job group's stages wrote rows at the same time, at most."""
+    """Return how many tasks of a stage of a job group's merge ran at the same time, at most."""
     context, tracker = spark.sparkContext._jsc.sc(), spark.sparkContext.statusTracker()
     context.listenerBus().waitUntilEmpty()
-    ends = []
+    most = 0
     for job in tracker.getJobIdsForGroup(group):
-        for stage in tracker.getJobInfo(job).stageIds:
-            tasks = context.statusStore().taskList(stage, 0, 1000)
-            for task in map(tasks.apply, range(tasks.size())):
-                if task.taskMetrics().get().outputMetrics().recordsWritten():
-                    started = task.launchTime().getTime()
-                    ends += [(started, 1), (started + task.duration().get(), -1)]
-    return max(accumulate(change for _, change in sorted(ends)))
+        if "merge" not in str(context.statusStore().job(job).description()):
+            continue
+        tasks, ends = context.statusStore().taskList(max(tracker.getJobInfo(job).stageIds), 0, 1000), []
+        for task in map(tasks.apply, range(tasks.size())):
+            started = task.launchTime().getTime()
+            ends += [(started, 1), (started + task.duration().get(), -1)]
+        most = max(most, *accumulate(change for _, change in sorted(ends)))
+    return most
 
 
 @pytest.mark.thorough
@@ -145,8 +146,7 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("key", ["f", "d"])
 @pytest.mark.parametrize("infinite", ["Infinity", "-Infinity"])
-def test_infinite_numbers_are_read_by_ranges(spark: Any, schema: str, key: str, infinite: str) -> None:
-    """To Iceberg, an infinite literal is beyond every float."""
+def test_infinite_numbers_are_beyond_every_cut(spark: Any, schema: str, key: str, infinite: str) -> None:
     name = f"{schema}.t"
     spark.sql(
         f"create table {name} (id bigint, d double, f float) using iceberg "
@@ -158,7 +158,7 @@ def test_infinite_numbers_are_read_by_ranges(spark: Any, schema: str, key: str, 
             f"if(id % 3 > 0, '{infinite}', string(id)) d from range(60)) order by double(d)"
         )
     rows = f"select id, string(d), string(f) from {name} order by id"
-    merge_and_check(spark, name, [key, "id"], 40, "ranges", rows=rows)
+    merge_and_check(spark, name, [key, "id"], 40, "native", rows=rows)
 
 
 @pytest.mark.thorough
@@ -191,10 +191,10 @@ def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -
 @pytest.mark.parametrize(
     ("partition", "method"),
     [
-        ("", "ranges"),
-        ("", "shuffle"),
-        ("s", "ranges"),
-        pytest.param("s", "shuffle", marks=pytest.mark.exhaustive),
+        ("", "native"),
+        ("", "spark"),
+        ("s", "native"),
+        pytest.param("s", "spark", marks=pytest.mark.exhaustive),
     ],
 )
 def test_text_that_is_not_utf_8(

@@ -33,8 +33,10 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
-from dbt_recluster.iceberg.rewrite.writing import TaskFiles
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
+from dbt_recluster.iceberg.rewrite.spark_writer import TaskFiles
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.recluster_text import recluster_line
 
@@ -200,7 +202,7 @@ def fail_after_the_write(*_: Any) -> Any:
     ("layout", "method"),
     [
         # Where files lie does not depend on the method, and how tasks are numbered not on the layout.
-        pytest.param(layout, method, marks=pytest.mark.exhaustive if number and method == "ranges" else ())
+        pytest.param(layout, method, marks=pytest.mark.exhaustive if number and method == "spark" else ())
         for number, layout in enumerate(LAYOUTS)
         for method in MERGE_METHODS
     ],
@@ -218,6 +220,14 @@ def test_all_files_are_deleted(
         return fail_after_the_write()
 
     monkeypatch.setattr(StagedFiles, "rewrite", fail)
+    build = NativeWriter._data_files
+
+    def fail_natively(self: Any, group: Any, files: Any) -> Any:
+        seen.extend(build(self, group, files))
+        assert len(files_on_disk(spark, name)) > len(on_disk)
+        return fail_after_the_write()
+
+    monkeypatch.setattr(NativeWriter, "_data_files", fail_natively)
     with (
         merge_method(method),
         pytest.raises(
@@ -232,8 +242,13 @@ def test_all_files_are_deleted(
 
 
 @pytest.mark.alike
+@pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("partitioned", [None, "bucket(2, id)"])
-def test_a_job_that_is_cancelled_leaves_no_files(spark: Any, schema: str, partitioned: str | None) -> None:
+def test_a_job_that_is_cancelled_leaves_no_files(
+    spark: Any, schema: str, partitioned: str | None, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_MOST_BYTES", 64 * 1024)  # so that there are tasks left to cancel
+    monkeypatch.setattr(native, "_UNSORTED_SHARE", 1)
     name = make_table(spark, schema, files=4, rows=50_000, keys=1_000_000, partitioned=partitioned)
     before, on_disk, written = checksum(spark, name), len(files_on_disk(spark, name)), 0
 
@@ -243,7 +258,7 @@ def test_a_job_that_is_cancelled_leaves_no_files(spark: Any, schema: str, partit
             written = new
             threading.Thread(target=spark.sparkContext.cancelAllJobs).start()
 
-    with pytest.raises(MergeFailedError, match="cancelled"):
+    with merge_method(method), pytest.raises(MergeFailedError, match="cancelled"):
         recluster(spark, name, "k", depth=1, block_rows=2_000, listener=cancel)
     assert written
     assert orphans(spark, name) == set()
@@ -260,7 +275,10 @@ def test_files_that_are_not_known_are_said_to_be_left(
     name = make_table(spark, schema)
     monkeypatch.setattr(StagedFiles, "rewrite", fail_after_the_write)
     monkeypatch.setattr(TaskFiles, "paths", fail_after_the_write)
-    with pytest.raises(
-        OrphanFilesError, match=r"Files that Spark had begun may be left behind; remove_orphan_files"
+    with (
+        merge_method("spark"),
+        pytest.raises(
+            OrphanFilesError, match=r"Files that Spark had begun may be left behind; remove_orphan_files"
+        ),
     ):
         recluster(spark, name, "k", depth=1)

@@ -6,11 +6,14 @@ import threading
 from typing import Any
 
 import pytest
-from tables import checksum, make_table
+from tables import append, checksum, make_table, merge_method
 
 from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.iceberg.session import jobs
+from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import Progress, recluster
 
 
@@ -44,16 +47,20 @@ def between(reports: list[Progress]) -> list[Progress]:
 # The rows of a value that fills several blocks have to be shuffled.
 @pytest.mark.thorough
 @pytest.mark.alike
-@pytest.mark.parametrize(("keys", "step"), [(1000, "merge by ranges"), (3, "merge by a shuffle")])
+@pytest.mark.parametrize(("method", "step"), [("spark", "merge by a shuffle"), ("native", "merge natively")])
 def test_shares_rise_while_tasks_end(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, keys: int, step: str
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
     """60 blocks; a shuffle also has its first stage."""
-    monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9)
-    table = make_table(spark, schema, files=4, rows=3000, keys=keys)
+    monkeypatch.setattr(native, "_MOST_BYTES", 4096)  # so that there are many tasks
+    table = make_table(spark, schema, files=0)
+    TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, table))
+    for load in range(4):  # sorted inside
+        append(spark, table, load * 3000, 3000)
     before = checksum(spark, table)
     reports: list[Progress] = []
-    recluster(spark, table, "k", depth=1, block_rows=200, listener=reports.append)
+    with merge_method(method):
+        recluster(spark, table, "k", depth=1, block_rows=200, listener=reports.append)
     assert checksum(spark, table) == before
     first, last = reports[0], reports[-1]
     assert (first.merged, first.committed, last.merged, last.committed) == (None, False, None, True)

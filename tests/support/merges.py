@@ -47,14 +47,17 @@ def merge_groups(
     block_rows: int,
     method: str | None = None,
     curve: Curve | None = None,
+    refusals: list[str | None] | None = None,
 ) -> list[list[Any]]:
-    """Merge each partition and commit; return the new data files of each."""
+    """Merge each partition and commit; return the new data files of each, and in ``refusals`` why not natively."""
     blocks, groups = groups_of(table, key)
     merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
     with merge_method(method):
         merged = merger.merge(blocks.snapshot_id, groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
     RoundCommit(table, blocks.snapshot_id, merged, levels).run()
+    if refusals is not None:
+        refusals += [group.not_native for group in merged]
     return [list(group.files) for group in merged]
 
 

@@ -19,12 +19,12 @@ from dbt_recluster.clustering.result import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_runs
-from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import ReclusterResult, recluster
 
-MERGE_METHODS = ("ranges", "shuffle")
+MERGE_METHODS = ("native", "spark")
 
 
 def add_catalog(spark: Any, name: str, **settings: object) -> None:
@@ -87,8 +87,8 @@ def merge_method(method: str | None) -> Iterator[None]:
     if method is None:
         yield
         return
-    affordable = float("inf") if method == "ranges" else -float("inf")
-    with patch.multiple(merge, _MOST_READ_AGAIN=affordable, _SHUFFLE_BYTES=affordable):
+    refusal = NativeWriter.refusal if method == "native" else lambda *_: "off"
+    with patch.object(NativeWriter, "refusal", refusal):
         yield
 
 

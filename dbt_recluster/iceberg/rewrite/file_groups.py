@@ -11,13 +11,14 @@ the split offsets of a copied data file set its weight.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
+from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
 from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _FILES_PER_PARTITION = 64
 # Larger than any file, so tasks are packed by their pieces only.
 _OPEN_WEIGHT = 1 << 40
-# Most pieces that Iceberg has to pack: partitions times files of the largest partition.
-MAX_PIECES = 2_000_000
 # Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
 REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
@@ -81,11 +80,28 @@ class FileGroup:
 
 
 @dataclass(frozen=True)
+class GroupPlan:
+    """A file group, and where to cut it."""
+
+    number: int  # position among the groups of the round
+    group: FileGroup
+    cuts: Cuts
+    is_sorted: Sequence[bool]  # for each file
+    is_utf_8: bool  # the text of the key
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks; some may turn out to have no row."""
+        return count_blocks(self.cuts)
+
+
+@dataclass(frozen=True)
 class RewrittenGroup:
     """A file group and the uncommitted Java data files that replace it."""
 
     source: FileGroup
     files: tuple[Any, ...]
+    not_native: str | None = None  # why Spark's writer wrote it
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -103,13 +119,18 @@ class RewrittenGroup:
         return sum(int(file.fileSizeInBytes()) for file in self.files)
 
 
+def writers_text(refusals: Iterable[str | None]) -> str:
+    """Return what wrote groups, given why each was not written natively: ``native``, or ``spark: deletes``."""
+    reasons = sorted({reason.partition(":")[0] for reason in refusals if reason})
+    return f"spark: {', '.join(reasons)}" if reasons else "native"
+
+
 @dataclass(frozen=True)
 class ScanPartition:
     """Files that one Spark partition reads."""
 
     files: tuple[BlockFile, ...]
     spec_id: int
-    filter: Any | None = None  # Iceberg's expression by which readers skip row groups; others are read whole
     group: int = 0  # position of their file group among those that are packed together
 
 
@@ -229,7 +250,7 @@ class _TaskFactory:
         self._spec_json = cache(lambda spec_id: iceberg.PartitionSpecParser.toJson(self._spec(spec_id)))
         self._file = cache(self._file_of_pieces)
         expressions = iceberg.expressions
-        self._all = expressions.Expressions.alwaysTrue()
+        self._everything = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysTrue())
         self._nothing = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
         self._no_deletes = java_array(table.spark, iceberg.DeleteFile, [])
         self._deletes = cache(
@@ -238,15 +259,12 @@ class _TaskFactory:
 
     def tasks(self, partition: ScanPartition) -> list[Any]:
         """Return the tasks of a partition."""
-        wanted = self._all if partition.filter is None else partition.filter
-        spec = self._spec(partition.spec_id)
-        residuals = self._iceberg.expressions.ResidualEvaluator.of(spec, wanted, True)
         missing, tasks = self._weight - _weight(partition), []
         for file in partition.files:
             # With delete files, each piece weighs more than 1.
             more = min(missing, file.bytes - 1) if not file.deletes else 0
             deletes = self._deletes(file) if file.deletes else self._no_deletes
-            tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, residuals))
+            tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, self._everything))
             missing -= more
         while missing:  # the rest of the weight: tasks that open a file and read nothing
             file = partition.files[0]

@@ -1,7 +1,6 @@
 """Keys and the rows of a merge as Spark SQL: no UDF, no Python worker.
 
-By ranges, each Spark partition has read the files of one block and keeps its rows. Otherwise a shuffle sends each row
-to its block. The cuts are known by then, so Spark need not sample all rows for them.
+A shuffle sends each row to its block. The cuts are known by then, so Spark need not sample all rows for them.
 
 A row's place on a curve: a binary search among literal boundaries finds each rank, and look-ups in a table of the
 curve's states make a place of the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,12 +124,17 @@ def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: 
     return [*steps, f"-1 - {box}_{height} as {box}"]
 
 
+def share_sql(row: str) -> str:
+    """Return SQL of a row's share from its number; multiples of the golden ratio spread every run of rows evenly."""
+    return f"cast(shiftright((({row} & {_ROW_MASK}) * cast({_GOLDEN} as bigint)) & {_WORD_MASK}, 12) as int)"
+
+
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
-    """Return ``query`` with the columns of :func:`place_columns`, and ``place``_of_load, of `Curve.index_of_load`.
+    """Return ``query`` with the columns of :func:`place_steps`, and ``place``_of_load, of `Curve.index_of_load`.
 
     Do not filter its rows: Spark would move a condition on a place below the steps, and copy each into the next twice.
     """
-    columns = place_columns(curve, key, types, place)
+    columns = list(chain.from_iterable(place_steps(curve, key, types, place)))
     ascending = compress(zip(key.on_curve, curve.boundaries, strict=True), curve.ascending)
     is_new = " or ".join(_beyond(field, types[field.column], ends) for field, ends in ascending) or "false"
     following = 1 << (curve.bits * len(key.on_curve))
@@ -138,43 +142,59 @@ def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, s
     return f"select *, {', '.join(columns)} from (\n{query}\n)"
 
 
-def place_columns(curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> list[str]:
+class KeyDialect:
+    """What the SQL of places needs of an engine; this one is Spark."""
+
+    def column(self, path: str) -> str:
+        """Return SQL of a column or struct field."""
+        return quote_path(path)
+
+    def array(self, values: pa.Array, spark_type: str) -> str:
+        """Return SQL of an array of values of one type."""
+        kind = column_type(spark_type)
+        if kind.has_own_literals:
+            return keys_sql([[value] for value in values.cast(kind.arrow)], [spark_type])
+        return _constants(values.to_pylist(), spark_type)
+
+
+def place_steps(
+    curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str, dialect: KeyDialect | None = None
+) -> list[list[str]]:
     """Return columns as SQL, of which the last is ``place``: the place of each row on the curve of a key, bigint.
 
-    ``types`` are Spark's of the columns on the curve, by their names in the key. No column begins with the name
-    ``place``. Boundaries of another type than their column are a ValueError.
+    The columns of a step refer to those of earlier steps. ``types`` are Spark's of the columns on the curve, by their
+    names in the key. No column begins with the name ``place``. Boundaries of another type than their column are a
+    ValueError.
     """
-    fields = key.on_curve
+    fields, dialect = key.on_curve, dialect or KeyDialect()
     searched = [
-        _searched(field, types[field.column], boundaries)
+        _searched(field, types[field.column], boundaries, dialect)
         for field, boundaries in zip(fields, curve.boundaries, strict=True)
     ]
     curve_of = curve_states(len(fields))
     # By a state, followed by the part of the cell: the next state, followed by when the part is visited.
     entries = ((curve_of.following << len(fields)) | curve_of.place).ravel()
     arrays = [f"{place}_boundaries_{position}" for position in range(len(fields))]
-    columns = [f"{array} as {name}" for name, (_, array) in zip(arrays, searched, strict=True)]
-    columns.append(f"{_constants(entries, 'int')} as {place}_states")
-    ranks = ["0"] * len(fields)
+    constants = [f"{array} as {name}" for name, (_, array) in zip(arrays, searched, strict=True)]
+    constants.append(f"{dialect.array(pa.array(entries, pa.int32()), 'int')} as {place}_states")
+    steps, ranks = [constants], ["0"] * len(fields)
     for bit in reversed(range(curve.bits)):
+        columns = []
         for position, (value, _) in enumerate(searched):
             rank, name = ranks[position], f"{place}_rank_{position}_{bit}"
             reached = f"{value} >= get({arrays[position]}, {rank} + {(1 << bit) - 1})"
             # A comparison with NULL is NULL, which counts as false.
             columns.append(f"if({reached}, {rank} + {1 << bit}, {rank}) as {name}")
             ranks[position] = name
-    return [*columns, f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]
+        steps.append(columns)
+    return [*steps, [f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]]
 
 
-def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:
+def _searched(field: KeyField, spark_type: str, boundaries: pa.Array, dialect: KeyDialect) -> tuple[str, str]:
     """Return SQL of the values of a column on a curve, NULL for NULL, and of the array that they are searched in."""
-    kind, starts = column_type(spark_type), column_starts(field, spark_type, boundaries)
-    value, compared = kind.compared
-    if kind.has_own_literals:
-        array = keys_sql([[start] for start in starts.cast(kind.arrow)], [compared or spark_type])
-    else:
-        array = _constants(starts.to_pylist(), compared or spark_type)
-    return value.format(quote_path(field.column)), array
+    value, compared = column_type(spark_type).compared
+    array = dialect.array(column_starts(field, spark_type, boundaries), compared or spark_type)
+    return value.format(dialect.column(field.column)), array
 
 
 def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
@@ -186,7 +206,7 @@ def _beyond(field: KeyField, spark_type: str, boundaries: pa.Array) -> str:
         start = field.transform.start(following, of_date=column_type(spark_type).in_days)
         if column_starts(field, spark_type, ends)[0].as_py() != start:
             return "false"  # the type has no such value
-    value, array = _searched(field, spark_type, ends)
+    value, array = _searched(field, spark_type, ends, KeyDialect())
     return f"{value} {reaches} get({array}, 0)"
 
 
@@ -255,7 +275,8 @@ class KeyedRows:
             names.insert(len(key.leading), f"{prefix}_place")
             on_curve = [field.column for field in key.on_curve]
             types = dict(zip(on_curve, _types(frame, map(quote_path, on_curve)), strict=True))
-            frame = _with_steps(frame, place_columns(curve, key, types, f"{prefix}_place"))
+            steps = place_steps(curve, key, types, f"{prefix}_place")
+            frame = _with_steps(frame, list(chain.from_iterable(steps)))
         return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
 
     def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
@@ -278,14 +299,6 @@ class KeyedRows:
     def block(self) -> str:
         """The column that :meth:`with_blocks` adds."""
         return f"{self.prefix}_block"
-
-    def read_by(self, blocks: Sequence[int]) -> KeyedRows:
-        """Keep the rows of block ``blocks[i]`` in Spark partition i."""
-        # Spark moves no filter below a nondeterministic column. Below the steps of a search, it would inline each step
-        # into the next up to four times: 4**height expressions.
-        own = f"{self.prefix}_own"
-        rows = self._with(f"get({_constants(blocks, 'int')}, spark_partition_id()) as {own}")
-        return replace(self, frame=rows.frame.where(f"{self.block} = {own}"))
 
     def shuffled(self, blocks: int) -> KeyedRows:
         """Make each of ``blocks`` blocks a Spark partition."""
@@ -331,9 +344,8 @@ class KeyedRows:
         They differ only in where they are read. Multiples of the golden ratio spread every run of consecutive rows
         evenly.
         """
-        spread = f"((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L"
         share = f"{self.prefix}_share"
-        rows = self._with(f"cast(shiftright({spread}, 12) as int) as {share}")
+        rows = self._with(f"{share_sql('monotonically_increasing_id()')} as {share}")
         return replace(rows, names=(*self.names, share))
 
     def _with(self, *columns: str) -> KeyedRows:

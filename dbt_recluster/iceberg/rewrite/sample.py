@@ -50,9 +50,7 @@ class GroupSample:
     rows: float  # of the group, without deleted ones
     stride: int  # rows that one sampled row represents
     is_sorted: tuple[bool, ...]  # for each file of the group
-    # Whether Iceberg's bounds hold, in all groups. Iceberg decodes text before it compares, so bounds of text that is
-    # not UTF-8 are not in Spark's order, which is by byte.
-    has_bounds: bool
+    is_utf_8: bool  # the text of the key, in all groups
     points: Points | None  # the keys as ranks, if the key is a curve
 
     def block_starts(self, limit: float) -> list[BlockStart]:
@@ -85,7 +83,7 @@ def take_samples(
     curve: Curve | None = None,
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
-    rows, partitions, has_bounds = _read(table, groups, key, strides)
+    rows, partitions, is_utf_8 = _read(table, groups, key, strides)
     names = [f"key_{position}" for position in range(len(key.fields))]
     if curve is not None:
         rows = rows.append_column(_PLACE, pa.array(curve.index(curve_values(rows, key))))
@@ -108,7 +106,7 @@ def take_samples(
                 rows=float(group.live_rows or 0),
                 stride=strides[number],
                 is_sorted=tuple(is_sorted[place] for place in read_by for _ in partitions[place].files),
-                has_bounds=has_bounds,
+                is_utf_8=is_utf_8,
                 points=ranked and ranked.take(slice(start, stop)).standing_for(group.live_rows or 0),
             )
         )
@@ -129,8 +127,8 @@ def _read(
     """Read one row of each stride.
 
     Returns:
-        ``place``, ``key_0``... and the group of each row; the partitions that read them; whether all text by whose
-        bounds ranges are read is UTF-8.
+        ``place``, ``key_0``... and the group of each row; the partitions that read them; whether all text of the key is
+        UTF-8.
     """
     from pyspark.sql import functions as F
 

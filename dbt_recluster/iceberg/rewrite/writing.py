@@ -1,15 +1,11 @@
-"""Write rows as uncommitted data files, verify that they hold the rows of the files they replace, or delete them again.
-
-Iceberg deletes the files of a failed task, but not those of the job's other tasks. Their names are made of the tasks'
-numbers and of the id that Spark gave to the query.
-"""
+"""Uncommitted data files: the tasks that write them, whether they hold the rows of the files they replace, deletion."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.exceptions import (
@@ -22,20 +18,18 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.manifest_entries import ColumnCounts, column_counts, written_counts
-from dbt_recluster.iceberg.rewrite.file_groups import REWRITE_OPTION, FileGroup, RewrittenGroup, StagedFiles
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.names import join_parts, name_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
-# Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
-_NO_LIMIT_BYTES = 1 << 50
 # Seconds to wait until the tasks of a cancelled job have ended.
 _LONGEST_WAIT = 30.0
 _TASK = "org.apache.spark.status.api.v1.TaskData"
@@ -54,45 +48,55 @@ def check_location(table: IcebergTable) -> None:
         ) from e
 
 
-def write_files(
-    table: IcebergTable, rows: DataFrame, source: StagedFiles, spec_id: int, partitions: Sequence[Any]
-) -> list[Any]:
-    """Write one data file for each partition of ``rows``.
-
-    Args:
-        table: The table.
-        rows: Rows with the table's columns, sorted within partitions.
-        source: The files that the rows come from; its id is the tag of the Spark jobs.
-        spec_id: The partition spec to write under.
-        partitions: The Java partition of the table for each partition of ``rows``.
-
-    Returns:
-        The Java data files, in the order of the partitions that wrote them.
+def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
+    """Return the index and the id of each attempt of a task that writes, once all have ended; ``tag`` is of their job.
 
     Raises:
-        OrphanFilesError: The write failed, and some of the files could not be deleted, or are unknown. After other
-            errors all are deleted.
+        TimeoutError: Tasks still run.
     """
-    options = {
-        "use-table-distribution-and-ordering": "false",
-        "target-file-size-bytes": str(_NO_LIMIT_BYTES),
-        "output-spec-id": str(spec_id),
-    }
-    tasks = TaskFiles(table, source.set_id, spec_id, partitions)
-    with tasks.watched():
-        try:
-            return source.rewrite(table, rows, options)
-        except BaseException as e:
-            with suppress(Exception):  # Spark may be gone
-                table.spark.sparkContext.cancelJobsWithTag(source.set_id)
-            _delete_unfinished(table, tasks, e)
-            raise
+    context: Any = spark.sparkContext._jsc.sc()
+    tracker, store = context.statusTracker(), context.statusStore()
+    with suppress(Exception):  # a timeout, if other queries keep it busy
+        context.listenerBus().waitUntilEmpty()
+    jobs = list(tracker.getJobIdsForTag(tag))
+    if not jobs:
+        return []
+    # The other stages only shuffle.
+    stage = max(tracker.getJobInfo(max(jobs)).get().stageIds())
+
+    def has_ended() -> bool:
+        # Tasks may outlive their cancelled job.
+        info = tracker.getStageInfo(stage)
+        runs = str(tracker.getJobInfo(max(jobs)).get().status()) == "RUNNING"
+        return not runs and not (info.isDefined() and info.get().numActiveTasks())
+
+    wait_until(has_ended)
+    if not tracker.getStageInfo(stage).isDefined():
+        return []
+    functions = JavaFunctions(spark)
+    text = functions.function(functions.fields(_TASK, [("index", "int"), ("taskId", "long")]))
+    as_java = jvm(spark).scala.collection.JavaConverters.seqAsJavaList
+    tasks = []
+    for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
+        listed = as_java(store.taskList(stage, attempt, 2**31 - 1)).stream().map(text)
+        tasks += [(int(index), int(task_id)) for index, task_id in functions.records(listed.iterator())]
+    return tasks
 
 
-def _delete_unfinished(table: IcebergTable, tasks: TaskFiles, error: BaseException) -> None:
-    """Delete what the tasks of a failed write have written; see :func:`discard_files`."""
+def wait_until(look: Callable[[], T]) -> T:
+    """Call ``look`` until its result is true, and return that; a TimeoutError if it takes too long."""
+    deadline = time.monotonic() + _LONGEST_WAIT
+    while not (result := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.1)
+    return result
+
+
+def delete_unfinished(table: IcebergTable, find: Callable[[], list[str]], error: BaseException) -> None:
+    """Delete what the tasks of a failed write have written, at the paths of ``find``; see :func:`discard_files`."""
     try:
-        paths = tasks.paths()
+        paths = find()
     except Exception:
         if not isinstance(error, Exception):  # Ctrl-C stays Ctrl-C
             return
@@ -139,134 +143,6 @@ def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseExceptio
     ) from error
 
 
-class TaskFiles:
-    """Finds the files that the tasks of one write have written; arguments as in :func:`write_files`."""
-
-    def __init__(self, table: IcebergTable, set_id: str, spec_id: int, partitions: Sequence[Any]) -> None:
-        self._table = table
-        self._set_id = set_id
-        self._spec = table.java.specs().get(spec_id)
-        self._partitions = partitions
-        self._functions = JavaFunctions(table.spark)
-        self._ended = jvm(table.spark).java.util.concurrent.ConcurrentLinkedQueue()
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Record the queries that end in this block, failed or not."""
-        manager = self._table.spark._jsparkSession.listenerManager()
-        listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
-        manager.register(listener)
-        try:
-            yield
-        finally:
-            with suppress(Exception):  # Spark may be gone
-                manager.unregister(listener)
-
-    def paths(self) -> list[str]:
-        """Return the files that the tasks may have written, once all have ended; call it within :meth:`watched`.
-
-        Raises:
-            TimeoutError: Tasks still run, or Spark does not report the query.
-        """
-        tasks = self._tasks()
-        if not tasks:
-            return []
-        query_id, locations = self._query_id(), self._table.java.locationProvider()
-        format_name = self._table.properties.get("write.format.default", "parquet")
-        file_format = self._table.iceberg.FileFormat.fromString(format_name)
-        paths = []
-        for index, task_id in tasks:
-            # As Iceberg's OutputFileFactory names them.
-            name = file_format.addExtension(f"{index:05d}-{task_id}-{query_id}-0-00001")
-            if self._spec.isUnpartitioned():
-                paths.append(str(locations.newDataLocation(name)))
-            else:
-                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
-        return paths
-
-    def _tasks(self) -> list[tuple[int, int]]:
-        """Return the index and the id of each task of the writing stage, once all have ended."""
-        java_context: Any = self._table.spark.sparkContext._jsc
-        context = java_context.sc()
-        tracker, store = context.statusTracker(), context.statusStore()
-        with suppress(Exception):  # a timeout, if other queries keep it busy
-            context.listenerBus().waitUntilEmpty()
-        jobs = list(tracker.getJobIdsForTag(self._set_id))
-        if not jobs:
-            return []
-        # The other stages only shuffle.
-        stage = max(tracker.getJobInfo(max(jobs)).get().stageIds())
-
-        def has_ended() -> bool:
-            # Tasks may outlive their cancelled job.
-            info = tracker.getStageInfo(stage)
-            runs = str(tracker.getJobInfo(max(jobs)).get().status()) == "RUNNING"
-            return not runs and not (info.isDefined() and info.get().numActiveTasks())
-
-        self._wait(has_ended)
-        if not tracker.getStageInfo(stage).isDefined():
-            return []
-        text = self._functions.function(self._functions.fields(_TASK, [("index", "int"), ("taskId", "long")]))
-        as_java = jvm(self._table.spark).scala.collection.JavaConverters.seqAsJavaList
-        tasks = []
-        for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
-            listed = as_java(store.taskList(stage, attempt, 2**31 - 1)).stream().map(text)
-            records = self._functions.records(listed.iterator())
-            tasks += [(int(index), int(task_id)) for index, task_id in records]
-        return [(index, task_id) for index, task_id in tasks if index < len(self._partitions)]
-
-    def _query_id(self) -> str:
-        """Return the id that Spark gave to the query that writes."""
-        write_class = java_class(self._table.spark, "org.apache.iceberg.spark.source.SparkWrite")
-        field = write_class.getDeclaredField("queryId")
-        field.setAccessible(True)
-        return str(field.get(self._wait(self._write)))
-
-    def _write(self) -> Any:
-        """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""
-        while (event := self._ended.poll()) is not None:
-            if len(event) < 3:  # a call of one of Object's methods
-                continue
-            plan = event[1].optimizedPlan()
-            if plan.getClass().getSimpleName() == "AppendData" and plan.write().isDefined():
-                rewrite = plan.writeOptions().get(REWRITE_OPTION)
-                if rewrite.isDefined() and rewrite.get() == self._set_id:
-                    return plan.write().get()
-        return None
-
-    def _wait(self, look: Callable[[], T]) -> T:
-        """Call ``look`` until its result is true, and return that."""
-        deadline = time.monotonic() + _LONGEST_WAIT
-        while not (result := look()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(self._set_id)
-            time.sleep(0.1)
-        return result
-
-
-def assign_files(
-    table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]
-) -> list[RewrittenGroup]:
-    """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
-
-    If no file ends where the rows of a group do, that is a MergeFailedError.
-    """
-    rewritten = []
-    remaining = iter(files)
-    for group in groups:
-        own: list[Any] = []
-        rows, expected = 0, group.live_rows or 0
-        while rows < expected and (file := next(remaining, None)) is not None:
-            own.append(file)
-            rows += int(file.recordCount())
-        if rows != expected:
-            raise _error(table, group, f"read {expected} rows and wrote {rows}")
-        rewritten.append(RewrittenGroup(group, tuple(own)))
-    if surplus := sum(int(file.recordCount()) for file in remaining):
-        raise _error(table, groups[-1], f"wrote {surplus} rows that no block had")
-    return rewritten
-
-
 def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
     """Raise a MergeFailedError if partitions or counts of values and NULLs are not those of the replaced files.
 
@@ -278,7 +154,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
         wrapper = table.iceberg.util.StructLikeWrapper.forType(kind)
         partition = wrapper.copyFor(group.source.partition)
         if not all(partition.equals(wrapper.copyFor(file.partition())) for file in group.files):
-            raise _error(table, group.source, "wrote rows into another partition")
+            raise merge_error(table, group.source, "wrote rows into another partition")
     comparable = [g for g in groups if g.files and not any(file.deletes for file in g.source.files)]
     if not comparable:
         return
@@ -290,7 +166,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
         before = [old[file.path] for file in group.source.files]
         after = [new[path] for path in group.paths]
         if difference := _difference(columns, before, after):
-            raise _error(table, group.source, difference)
+            raise merge_error(table, group.source, difference)
 
 
 def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
@@ -377,7 +253,8 @@ def _difference(
     return None
 
 
-def _error(table: IcebergTable, group: FileGroup, what: str) -> MergeFailedError:
+def merge_error(table: IcebergTable, group: FileGroup, what: str) -> MergeFailedError:
+    """Return the error of new files that do not hold the rows of a group."""
     return MergeFailedError(
         f"Merging {len(group.files)} blocks of {table.name} {what}. This round changed nothing. It is a fault of "
         "dbt-recluster, or of the writer that counted the blocks' rows; please report it."

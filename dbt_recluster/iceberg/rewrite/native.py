@@ -1,0 +1,507 @@
+"""The native writer: DuckDB sorts and Arrow writes blocks in Python workers, as equals of what Iceberg would write.
+
+An allowlist decides: whatever it does not name goes to Spark's writer, with a reason whose first word is shown to
+users. Metrics are those that Iceberg's own code derives from the footers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import native_tasks
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
+from dbt_recluster.iceberg.rewrite.native_sql import MACROS, BlockSql, NativeKey
+from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, file_location
+from dbt_recluster.iceberg.rewrite.writing import (
+    delete_files,
+    delete_unfinished,
+    discard_files,
+    task_attempts,
+)
+from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted
+from dbt_recluster.iceberg.session.jvm import java_class, java_map, jvm
+from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.key.box_tree import SHARE, BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import decimal_digits
+from dbt_recluster.key.curve import Curve
+
+logger = logging.getLogger(__name__)
+
+# The setting of a session that turns the native writer off.
+SWITCH = "spark.recluster.native"
+_FORMAT = "write.format.default"
+_PARQUET = "write.parquet."
+_CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}  # with Iceberg's default levels
+# Properties of a table that change how its files are written; the writer follows the first, and others change no file.
+_FOLLOWED = frozenset(
+    _PARQUET + name
+    for name in (
+        "compression-codec",
+        "compression-level",
+        "row-group-size-bytes",
+        "page-size-bytes",
+        "page-row-limit",
+        "dict-size-bytes",
+        "row-group-check-min-record-count",
+        "row-group-check-max-record-count",
+    )
+) | {_FORMAT, "write.data.path", "write.folder-storage.path"}
+_NO_MATTER = (
+    "write.metadata.",
+    "write.delete.",
+    "write.update.",
+    "write.merge.",
+    "write.object-storage.",
+    "write.manifest.",
+    "write.summary.",
+    "write.spark.",
+    "write.avro.",
+    "write.orc.",
+    "write.wap.",
+    "write.upsert.",
+    "write.distribution-mode",
+    "write.target-file-size-bytes",
+    "write.location-provider.",
+)
+_PRIMITIVES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+# Settings that pyarrow's S3 file system follows, by what it calls them.
+_S3_FILE_IO = {
+    "access_key": "s3.access-key-id",
+    "secret_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "endpoint": "s3.endpoint",
+    "path_style": "s3.path-style-access",
+    "region": "client.region",
+}
+# Others of S3FileIO that change no request for an object, or only how often it is sent.
+_S3_NO_MATTER = (
+    *(
+        "s3.delete",
+        "s3.multipart.",
+        "s3.staging-dir",
+        "s3.retry.",
+        "s3.preload-client-enabled",
+        "s3.cross-region",
+    ),
+    *("s3.client-factory-impl", "s3.checksum-enabled", "s3.remote-signing-enabled=false"),
+)
+_S3A = {
+    "access_key": "fs.s3a.access.key",
+    "secret_key": "fs.s3a.secret.key",
+    "session_token": "fs.s3a.session.token",
+    "endpoint": "fs.s3a.endpoint",
+    "path_style": "fs.s3a.path.style.access",
+    "region": "fs.s3a.endpoint.region",
+    "ssl": "fs.s3a.connection.ssl.enabled",
+}
+_S3A_OTHERS = (
+    "fs.s3a.aws.credentials.provider",
+    "fs.s3a.server-side-encryption-algorithm",
+    "fs.s3a.encryption.algorithm",
+    "fs.s3a.acl.default",
+    "fs.s3a.assumed.role.arn",
+    "fs.s3a.proxy.host",
+    "fs.s3a.security.credential.provider.path",
+)
+_S3A_PROVIDERS = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+# Why the workers of an application cannot write, by its id.
+_FAILED: dict[str, str] = {}
+# Tasks for each core: the last ones end at about the same time.
+_TASKS_PER_CORE = 2
+# And at most so many bytes to read, so that progress shows and a task can be repeated.
+_MOST_BYTES = 256 << 20
+# Each task of a set reads all of its unsorted files, and a shuffle reads them twice.
+_MOST_READERS = 8
+_UNSORTED_SHARE = 0.1
+_TASK_MEMORY = 1 << 30
+_LEAST_MEMORY = 128 << 20
+_BATCH_BYTES = 8 << 20  # compressed
+
+
+class NotNative(Exception):  # an answer, not an error
+    """Why blocks cannot be written natively; begins with the reason in a word."""
+
+
+@dataclass(frozen=True)
+class NativeWriter:
+    """Writes file groups of a table; ``target`` is the table as the commit will leave it."""
+
+    table: IcebergTable
+    target: IcebergTable
+    key: ClusterKey
+    curve: Curve | None
+
+    def refusal(self, plan: GroupPlan) -> str | None:
+        """Return why a group cannot be written natively, in a word and sometimes more, or None."""
+        files = plan.group.files
+        if self._table_refusal:
+            return self._table_refusal
+        if any(file.deletes for file in files):
+            return "deletes"
+        if not all(file.path.endswith(".parquet") and not set("*?[") & set(file.path) for file in files):
+            return "files"
+        if not plan.is_utf_8:
+            return "text"
+        if isinstance(plan.cuts, BoxTree):
+            return "curve: a value fills several blocks" if (plan.cuts.column == SHARE).any() else None
+        if self.curve is not None and plan.blocks > 1:
+            return "curve"  # DuckDB would copy each step of a search into the next
+        if self._is_read_whole(plan) and min(self._parallelism, plan.blocks) > _MOST_READERS:
+            return "unsorted"
+        return None
+
+    @cached_property
+    def _table_refusal(self) -> str | None:
+        try:
+            self._job  # noqa: B018
+        except NotNative as e:
+            return str(e)
+        return _FAILED.get(str(self.table.spark.sparkContext.applicationId))
+
+    @cached_property
+    def _parallelism(self) -> int:
+        """Tasks that run at once."""
+        return int(self.table.spark.sparkContext.defaultParallelism)
+
+    @cached_property
+    def _job(self) -> NativeJob:
+        """What all tasks share; raises `NotNative`."""
+        spark, properties = self.table.spark, self.target.properties
+        if str(spark.conf.get(SWITCH, "true")).lower() == "false":
+            raise NotNative("off")
+        if properties.get(_FORMAT, "parquet").lower() != "parquet":
+            raise NotNative("format")
+        if int(self.target.java.operations().current().formatVersion()) > 2:
+            raise NotNative("version")
+        if any(name.startswith("encryption.") for name in properties):
+            raise NotNative("encryption")
+        schema = self._schema.arrow
+        if any(self._sql.item(item) is None for item in self.key.fields):
+            raise NotNative("key")
+        return NativeJob(
+            id=str(uuid.uuid4()),
+            schema=schema,
+            columns=tuple(f"c{place}" for place in range(len(schema))),
+            steps=tuple(map(tuple, self._sql.steps())),
+            order=tuple(self._sql.order),
+            macros=MACROS,
+            variables=self._sql.variables,
+            parquet=self._parquet_options(properties),
+            memory_bytes=self._memory(),
+            store=self._store(),
+        )
+
+    def _store(self) -> Mapping[str, Any] | None:
+        """Return the arguments of pyarrow's S3 file system, or None for local files."""
+        java_io, hadoop = self.target.java.io(), self.table.spark.sparkContext._jsc.hadoopConfiguration()
+        location, io = str(self.target.java.location()), str(java_io.getClass().getSimpleName())
+        scheme = location.partition(":")[0] if "://" in location or location.startswith("file:") else ""
+        if not scheme and io == "HadoopFileIO":
+            scheme = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
+        if scheme == "file" and io in ("HadoopFileIO", "ResolvingFileIO"):
+            return None
+        if scheme not in ("s3", "s3a", "s3n"):
+            raise NotNative(f"store: {scheme}")
+        if io in ("S3FileIO", "ResolvingFileIO"):
+            return _s3_arguments(java_map(self.table.spark, java_io.properties()), _S3_FILE_IO)
+        if io != "HadoopFileIO":
+            raise NotNative(f"store: {io}")
+        implementation = str(hadoop.get(f"fs.{scheme}.impl", "S3AFileSystem"))
+        if not implementation.endswith("S3AFileSystem"):
+            raise NotNative(f"store: {implementation}")
+        names = [*_S3A.values(), *_S3A_OTHERS]
+        given = {name: str(hadoop.get(name, "")) for name in names}
+        # Settings of single buckets cannot be listed by name.
+        if hadoop.getPropsWithPrefix("fs.s3a.bucket.").size():
+            raise NotNative("store: fs.s3a.bucket")
+        for name in _S3A_OTHERS:
+            if given[name] and not given[name].endswith(_S3A_PROVIDERS):
+                raise NotNative(f"store: {name}")
+        return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
+
+    def _memory(self) -> int:
+        """Return the memory of DuckDB in a task: what the executor's container leaves for Python, at most 1 GB."""
+        conf = self.table.spark.sparkContext.getConf()
+        if conf.get("spark.master", "").startswith(("local", "spark:")):
+            return _TASK_MEMORY
+        cores = max(1, int(conf.get("spark.executor.cores", "1") or 1))
+        size = jvm(self.table.spark).org.apache.spark.network.util.JavaUtils.byteStringAsMb
+        given = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
+        heap = size(conf.get("spark.executor.memory", "1g"))
+        megabytes = size(given) if given else max(384, heap // 10)
+        if (memory := (megabytes << 20) // cores // 2) < _LEAST_MEMORY:
+            raise NotNative("memory")
+        return int(min(memory, _TASK_MEMORY))
+
+    def _parquet_options(self, properties: Mapping[str, str]) -> dict[str, Any]:
+        """Return the options of Arrow's writer that follow the table's properties."""
+        for name in properties:
+            if name.startswith("write.") and name not in _FOLLOWED and not name.startswith(_NO_MATTER):
+                raise NotNative(f"properties: {name}")
+        for name in ("compression-codec", "compression-level", "compression-strategy"):
+            if self.table.spark.conf.get(f"spark.sql.iceberg.{name}", None) is not None:
+                raise NotNative(f"properties: spark.sql.iceberg.{name}")
+        codec = properties.get(f"{_PARQUET}compression-codec", "zstd").lower()
+        level = properties.get(f"{_PARQUET}compression-level")
+        if codec not in _CODECS or (level is not None and codec != "zstd"):
+            raise NotNative(f"properties: {codec} {level or ''}".strip())
+        number = self.target.number_property
+        options: dict[str, Any] = {
+            "compression": "none" if codec == "uncompressed" else codec,
+            "data_page_size": number(f"{_PARQUET}page-size-bytes", 1 << 20),
+            "max_rows_per_page": number(f"{_PARQUET}page-row-limit", 20_000),
+            "dictionary_pagesize_limit": number(f"{_PARQUET}dict-size-bytes", 2 << 20),
+        }
+        if _CODECS[codec] is not None:
+            options["compression_level"] = int(level or _CODECS[codec] or 0)
+        return options
+
+    @cached_property
+    def _sql(self) -> NativeKey:
+        return NativeKey(self.key, self.curve, self.table.columns(), self._schema.name)
+
+    @cached_property
+    def _schema(self) -> _FileSchema:
+        return _FileSchema(self.target)
+
+    def write(
+        self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
+    ) -> dict[int, str]:
+        """Write groups, and add each to ``rewritten`` by its number; return why others were not written."""
+        from pyspark.cloudpickle import register_pickle_by_value
+
+        context, tasks = self.table.spark.sparkContext, self._tasks(plans)
+        register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
+        if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable  # not a python3 of the path
+        rows = context.parallelize(list(enumerate(tasks)), len(tasks))
+        numbers = [piece.group for pieces in tasks for piece in pieces]
+        try:
+            with jobs.write("merge natively", self._job.id, numbers, 1):
+                results = list(chain.from_iterable(rows.map(partial(_write_task, self._job)).collect()))
+        except BaseException as e:
+            with suppress(Exception):  # Spark may be gone
+                context.cancelJobsWithTag(self._job.id)
+            delete_unfinished(self.table, partial(self._paths, tasks), e)
+            stop_if_interrupted(e)
+            if not isinstance(e, Exception) or "cancelled" in str(e):
+                raise
+            missing = re.search(r"No module named '(\w+)", str(e))  # before a task can say so
+            reason = f"packages: {missing[1]} is missing" if missing else f"error: {short_message(e)}"
+            self._give_up(reason)
+            return dict.fromkeys(numbers, reason)
+        refused = {number: result for number, _, result in results if isinstance(result, str)}
+        written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
+        locations = {file.location for file in written}
+        kept: set[str] = set()
+        try:
+            for plan in plans:
+                if plan.number in refused:
+                    continue
+                parts = sorted((first, files) for number, first, files in results if number == plan.number)
+                files = list(chain.from_iterable(files for _, files in parts))
+                rewritten[plan.number] = RewrittenGroup(
+                    plan.group, tuple(self._data_files(plan.group, files))
+                )
+                kept |= {file.location for file in files}
+        except BaseException as e:
+            discard_files(self.table, sorted(locations - kept), e)
+            raise
+        # Attempts that Spark ran beside those whose results it took.
+        if len(task_attempts(self.table.spark, self._job.id)) > len(tasks):
+            locations |= set(self._paths(tasks))
+        delete_files(self.table, locations - kept)
+        for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
+            self._give_up(reason)
+        return refused
+
+    def _give_up(self, reason: str) -> None:
+        """Leave the rest of the session to Spark's writer: each merge would fail in the same way."""
+        _FAILED[str(self.table.spark.sparkContext.applicationId)] = reason
+        logger.warning(
+            "Spark's Python workers cannot write blocks, so merges take twice as long: %s. They need "
+            "'duckdb>=2' 'pyarrow>=23' fsspec and the driver's version of Python; or set %s to false.",
+            reason,
+            SWITCH,
+        )
+
+    def _paths(self, tasks: Sequence[Sequence[Piece]]) -> list[str]:
+        """Return the files that all attempts of the tasks may have written, once they have ended."""
+        return [
+            file_location(directory, self._job.id, index, attempt, number)
+            for index, attempt in task_attempts(self.table.spark, self._job.id)
+            for number, directory in enumerate(chain.from_iterable(p.directories for p in tasks[index]), 1)
+        ]
+
+    def _is_read_whole(self, plan: GroupPlan) -> bool:
+        """Whether each task of a group reads all of its files, because too many are not sorted inside."""
+        sizes = zip(plan.group.files, plan.is_sorted, strict=True)
+        unsorted = sum(file.bytes for file, is_sorted in sizes if not is_sorted)
+        return unsorted > _UNSORTED_SHARE * plan.group.bytes
+
+    def _tasks(self, plans: Sequence[GroupPlan]) -> list[list[Piece]]:
+        """Divide blocks among tasks: pieces of neighbouring blocks."""
+        total = sum(plan.group.bytes for plan in plans)
+        share = max(1, min(_MOST_BYTES, total // (_TASKS_PER_CORE * self._parallelism)))
+        tasks, filled = [list[Piece]()], 0
+        for plan in plans:
+            size, is_whole = plan.group.bytes, self._is_read_whole(plan)
+            count = min(plan.blocks, max(1, round(size / share)))
+            if is_whole:
+                count = min(count, self._parallelism)
+            ends = [plan.blocks * part // count for part in range(count + 1)]
+            for first, end in pairwise(ends):
+                if tasks[-1] and filled + size // count > share:
+                    tasks.append([])
+                    filled = 0
+                tasks[-1].append(self._piece(plan, first, end, is_whole))
+                filled += size // count
+        return tasks
+
+    def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool) -> Piece:
+        provider, group = self.target.java.locationProvider(), plan.group
+        spec = self.target.java.specs().get(group.spec_id)
+        names = ("x",) if spec.isUnpartitioned() else (spec, group.partition, "x")
+        directory = str(provider.newDataLocation(*names)).rpartition("/")[0]
+        sql = BlockSql(self._sql, plan.cuts)
+        spans = [(first, end)] if is_whole else [(block, block + 1) for block in range(first, end)]
+        row_bytes = max(1.0, group.bytes / max(1, group.rows))
+        row_group = self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
+        return Piece(
+            group=plan.number,
+            first=first,
+            files=tuple(file.path for file in group.files),
+            variables=sql.variables,
+            statements=tuple(sql.statement(start, stop, directory) for start, stop in spans),
+            row_group_rows=max(100, int(row_group / row_bytes)),
+            batch_rows=max(1024, min(100_000, int(_BATCH_BYTES / row_bytes))),
+        )
+
+    def _data_files(self, group: FileGroup, files: Iterable[NativeFile]) -> list[Any]:
+        """Return Java data files with Iceberg's metrics."""
+        iceberg, spark = self.target.iceberg, self.table.spark
+        spec = self.target.java.specs().get(group.spec_id)
+        config = iceberg.MetricsConfig.forTable(self.target.java)
+        mapper = iceberg.util.JsonUtil.mapper()
+        kinds, boxed = (
+            mapper.getTypeFactory(),
+            [java_class(spark, f"java.lang.{n}") for n in ("Integer", "Long")],
+        )
+        longs = kinds.constructCollectionType(java_class(spark, "java.util.ArrayList"), boxed[1])
+        counts = kinds.constructMapType(java_class(spark, "java.util.HashMap"), *boxed)
+        result = []
+        for file in files:
+            footer = jvm(spark).org.apache.iceberg.inmemory.InMemoryInputFile(file.footer)
+            metrics = iceberg.parquet.ParquetUtil.fileMetrics(footer, config)
+            counted: list[dict[str, Any]] = [
+                dict(java_map(spark, given)) for given in (metrics.valueCounts(), metrics.nullValueCounts())
+            ]
+            counted.append({})  # NaN
+            for number, own in file.float_counts.items():
+                if str(number) in counted[0]:  # those whose metrics are wanted
+                    for values, count in zip(counted, (*own, 0), strict=True):
+                        values[str(number)] = count
+            metrics = iceberg.Metrics(
+                metrics.recordCount(),
+                metrics.columnSizes(),
+                *(mapper.readValue(json.dumps(values), counts) for values in counted),
+                metrics.lowerBounds(),
+                metrics.upperBounds(),
+            )
+            builder = iceberg.DataFiles.builder(spec).withPath(file.location).withFormat("parquet")
+            builder = builder.withFileSizeInBytes(file.size).withMetrics(metrics)
+            builder = builder.withSplitOffsets(mapper.readValue(json.dumps(file.split_offsets), longs))
+            if not spec.isUnpartitioned():
+                builder = builder.withPartition(group.partition)
+            result.append(builder.build())
+        return result
+
+
+def _write_task(job: NativeJob, numbered: tuple[int, list[Piece]]) -> Any:
+    return native_tasks.write_pieces(job, *numbered)
+
+
+def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of pyarrow's S3 file system for settings, of which ``names`` are known."""
+    for name, value in settings.items():
+        is_s3 = name.startswith(("s3.", "client.")) and name not in names.values()
+        if is_s3 and not f"{name}={value}".startswith(_S3_NO_MATTER):
+            raise NotNative(f"store: {name}")
+    given = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
+    arguments: dict[str, Any] = {
+        n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given
+    }
+    scheme, _, host = given.get("endpoint", "").rpartition("://")
+    if host:
+        is_plain = scheme == "http" or (not scheme and given.get("ssl") == "false")
+        arguments |= {"endpoint_override": host.rstrip("/"), "scheme": "http" if is_plain else "https"}
+        arguments["force_virtual_addressing"] = given.get("path_style", "false").lower() != "true"
+    if host or "region" in given:
+        arguments["region"] = given.get("region", "us-east-1")
+    return arguments
+
+
+class _FileSchema:
+    """The Arrow schema of a table's files."""
+
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+        fields = json.loads(table.schema_json)["fields"]
+        self.arrow = pa.schema([self._column(field) for field in fields])
+
+    def name(self, name: str) -> str:
+        """Return the name that Iceberg gives a column in files."""
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            return name
+        return str(self._table.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
+
+    def _column(self, field: Mapping[str, Any]) -> pa.Field:
+        if field.get("initial-default") is not None:
+            raise NotNative("evolved: a column with a default")
+        return self._field(str(field["name"]), field["type"], field["id"], field["required"])
+
+    def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
+        metadata = {b"PARQUET:field_id": str(field_id).encode()}
+        return pa.field(self.name(name), self._type(kind), nullable=not required, metadata=metadata)
+
+    def _type(self, kind: Any) -> pa.DataType:
+        if isinstance(kind, str):
+            if kind.startswith("decimal"):
+                return pa.decimal128(*decimal_digits(kind))
+            if kind not in _PRIMITIVES:
+                raise NotNative(f"types: {kind}")
+            return _PRIMITIVES[kind]
+        if kind["type"] == "struct":
+            return pa.struct([self._column(field) for field in kind["fields"]])
+        if kind["type"] == "list":
+            return pa.list_(
+                self._field("element", kind["element"], kind["element-id"], kind["element-required"])
+            )
+        key = self._field("key", kind["key"], kind["key-id"], True)
+        return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))

@@ -1,0 +1,479 @@
+"""Tasks that merge blocks in Spark's Python workers: DuckDB reads and sorts, Arrow writes.
+
+The module travels to executors by value, so it imports nothing but the standard library, DuckDB and pyarrow, and these
+only within a task. A task returns the reason for what it could not write exactly as Iceberg's writer would; its own
+files of that piece are deleted by then, and Spark's writer takes over.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A query of neighbouring blocks."""
+
+    where: str  # of the rows of all its blocks
+    block: str | None  # the number of a row's block among them, or None if it is one block
+    directories: tuple[str, ...]  # where the file of each block is written
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbouring blocks of one block set, written by one task."""
+
+    group: int  # position of the block set
+    first: int  # number of the first block
+    files: tuple[str, ...]  # locations of the files of the set
+    variables: Mapping[str, Any]  # Arrow arrays, each a list that statements refer to by ``getvariable``
+    statements: tuple[Statement, ...]
+    row_group_rows: int
+    batch_rows: int  # that DuckDB hands over at a time
+
+    @property
+    def directories(self) -> list[str]:
+        """The directories of all blocks, in order."""
+        return [directory for statement in self.statements for directory in statement.directories]
+
+
+@dataclass(frozen=True)
+class NativeJob:
+    """What all tasks of a job share."""
+
+    id: str  # a part of the names of all its files
+    schema: Any  # of the files, in Arrow, with field ids
+    columns: tuple[str, ...]  # SQL of each column, where the table's are c0, c1...
+    steps: tuple[tuple[str, ...], ...]  # columns as SQL, each step from those before it
+    order: tuple[str, ...]  # the columns that sort rows
+    macros: tuple[str, ...]
+    variables: Mapping[str, Any]
+    parquet: Mapping[str, Any]  # options of Arrow's writer
+    memory_bytes: int  # of DuckDB in one task; it spills beyond
+    # Arguments of pyarrow's S3 file system, secrets among them; None for local files.
+    store: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class NativeFile:
+    """A new data file."""
+
+    location: str
+    size: int  # in bytes
+    rows: int
+    footer: bytes  # as a Parquet file without rows
+    split_offsets: list[int]
+    # Values and NULLs of floating-point columns, by field id: where no struct above is NULL, as Iceberg counts them.
+    float_counts: dict[int, tuple[int, int]]
+
+
+# The files of a piece, or why there are none.
+PieceResult = tuple[int, int, "list[NativeFile] | str"]
+
+
+def file_location(directory: str, job_id: str, task: int, attempt: int, number: int) -> str:
+    """Return the location of the file ``number`` of a task's attempt."""
+    return f"{directory}/{task:05d}-{attempt}-{job_id}-{number:05d}.parquet"
+
+
+def write_pieces(job: NativeJob, task: int, pieces: Sequence[Piece]) -> list[PieceResult]:
+    """Write the blocks of a task; never fails for a reason that Spark's writer may not have."""
+    try:
+        import duckdb
+        import pyarrow
+        import pyarrow.parquet
+
+        if job.store is not None:
+            import fsspec  # noqa: F401
+    except ImportError as e:
+        return [(piece.group, piece.first, f"packages: {e.name} is missing") for piece in pieces]
+    for package, least in ((duckdb, 2), (pyarrow, 23)):
+        if int(package.__version__.partition(".")[0]) < least:
+            reason = f"packages: {package.__name__} {package.__version__} is older than {least}"
+            return [(piece.group, piece.first, reason) for piece in pieces]
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    attempt, threads = int(context.taskAttemptId()), int(context.cpus())
+    results: list[PieceResult] = []
+    with _connection(job, threads) as connection:
+        worker = _Worker(job, connection, task, attempt)
+        for piece in pieces:
+            results.append((piece.group, piece.first, worker.write(piece)))
+    return results
+
+
+@contextmanager
+def _connection(job: NativeJob, threads: int) -> Iterator[Any]:
+    import duckdb
+
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+    spill = tempfile.mkdtemp(prefix="recluster-", dir=local if local and Path(local).is_dir() else None)
+    settings: dict[str, Any] = {
+        "threads": threads,
+        "memory_limit": f"{job.memory_bytes // 1024}KiB",
+        "temp_directory": spill,
+        "autoinstall_known_extensions": False,
+        "parquet_metadata_cache": True,
+        "parquet_can_have_nan": True,  # else row groups are skipped that only NaN keeps
+        "preserve_insertion_order": False,
+    }
+    try:
+        with duckdb.connect(config=settings) as connection:
+            connection.execute("set timezone = 'UTC'")
+            if job.store is not None:
+                from fsspec.implementations.arrow import ArrowFSWrapper
+
+                connection.register_filesystem(ArrowFSWrapper(_file_system(job)))
+            yield connection
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+class _Worker:
+    """Writes pieces through one connection."""
+
+    def __init__(self, job: NativeJob, connection: Any, task: int, attempt: int) -> None:
+        self._job, self._connection, self._task, self._attempt = job, connection, task, attempt
+        self._files = _file_system(job)
+        self._jvm = _Jvm()
+        self._number = 0
+        self._prepared = False
+
+    def write(self, piece: Piece) -> list[NativeFile] | str:
+        """Write a piece, or delete what was written of it and return why."""
+        number, files = self._number, list[NativeFile]()
+        self._number += len(piece.directories)
+        try:
+            self._prepare()
+            scan, dictionaries = self._scan(piece)
+            for name, values in piece.variables.items():
+                self._set(name, values)
+            for statement in piece.statements:
+                files += self._run(piece, statement, scan, dictionaries, number)
+                number += len(statement.directories)
+            return files
+        except BaseException as e:
+            for offset, directory in enumerate(piece.directories, self._number - len(piece.directories)):
+                with suppress(Exception):
+                    self._files.delete_file(path_of(self._location(directory, offset)))
+            if not isinstance(e, Exception) or self._jvm.is_gone():
+                raise
+            return str(e) if isinstance(e, _Refused) else f"error: {type(e).__name__}: {e}"
+
+    def _location(self, directory: str, number: int) -> str:
+        return file_location(directory, self._job.id, self._task, self._attempt, number + 1)
+
+    def _set(self, name: str, values: Any) -> None:
+        import pyarrow as pa
+
+        self._connection.register("given", pa.table({"value": values, "place": range(len(values))}))
+        self._connection.execute(f"set variable {name} = (select list(value order by place) from given)")
+        self._connection.unregister("given")
+
+    def _prepare(self) -> None:
+        """Find out how DuckDB reads a file with the schema of the new ones."""
+        if self._prepared:
+            return
+        import pyarrow.parquet as pq
+
+        for macro in self._job.macros:
+            self._connection.execute(f"create macro {macro}")
+        for name, values in self._job.variables.items():
+            self._set(name, values)
+        with tempfile.TemporaryDirectory() as directory:
+            sample = str(Path(directory, "sample.parquet"))
+            pq.write_table(
+                self._job.schema.empty_table(), sample, store_schema=False, store_decimal_as_integer=True
+            )
+            described = self._connection.execute(
+                "describe select * from read_parquet($file)", {"file": sample}
+            )
+            types = [row[1] for row in described.fetchall()]
+            self._tree = self._trees([sample])[sample]
+        fields = enumerate(zip(_field_ids(self._job.schema), types, strict=True))
+        entries = (
+            f"{number}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
+            for place, (number, kind) in fields
+        )
+        self._columns = f"map {{{', '.join(entries)}}}"
+        self._prepared = True
+
+    def _trees(self, files: Sequence[str]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
+        """Return the nodes of each top-level column of files, by its field id."""
+        query = (
+            "select file_name, name, coalesce(num_children, 0), field_id, type "
+            "from parquet_schema($files) order by file_name, column_id"
+        )
+        trees: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
+        open_nodes: list[int] = []
+        for file, name, children, field_id, kind in self._connection.execute(
+            query, {"files": list(files)}
+        ).fetchall():
+            if file not in trees:
+                trees[file], open_nodes = {}, [children]
+                continue
+            while open_nodes[-1] == 0:
+                open_nodes.pop()
+            open_nodes[-1] -= 1
+            if len(open_nodes) == 1:
+                if field_id is None or field_id in trees[file]:
+                    raise _Refused("evolved: a file has columns without field ids")
+                top = field_id
+                trees[file][top] = []
+            trees[file][top].append((name, children, field_id, kind))
+            open_nodes.append(children)
+        return trees
+
+    def _scan(self, piece: Piece) -> tuple[str, list[str]]:
+        """Return SQL of the rows of a piece's files, and the columns that their writers had dictionaries for."""
+        prefix = "" if self._job.store is None else "s3://"
+        paths = [prefix + path_of(file) for file in piece.files]
+        for tree in self._trees(paths).values():
+            for field_id, nodes in self._tree.items():
+                given = tree.get(field_id, nodes)
+                if given != nodes and (len(nodes) > 1 or len(given) > 1):
+                    raise _Refused("evolved: a nested column has changed")
+                if given[0][3] == "INT96":
+                    raise _Refused("types: INT96")
+        self._set("files", paths)
+        scan = (
+            f"read_parquet(getvariable('files'), schema = {self._columns}, hive_partitioning = false, "
+            "file_row_number = true)"
+        )
+        return scan, self._dictionaries(paths[-1])
+
+    def _dictionaries(self, path: str) -> list[str]:
+        """Return the columns, by paths in the schema of the new files, that a file has whole dictionaries for."""
+        query = (
+            "select path_in_schema, encodings from parquet_metadata($file) where row_group_id = 0 "
+            "and dictionary_page_offset is not null"
+        )
+        rows = self._connection.execute(query, {"file": path}).fetchall()
+        encodings = {str(name).replace(", ", "."): str(text).split(", ") for name, text in rows}
+        # Java's writer adds PLAIN where it has given a dictionary up. In other files, it is the dictionary's own.
+        return [name for name, used in encodings.items() if "RLE_DICTIONARY" in used or "PLAIN" not in used]
+
+    def _run(
+        self, piece: Piece, statement: Statement, scan: str, dictionaries: Sequence[str], number: int
+    ) -> list[NativeFile]:
+        """Write the blocks of a statement."""
+        job = self._job
+        block = [] if statement.block is None else ["block"]
+        query = f"select * from {scan}"
+        for step in job.steps:
+            query = f"select *, {', '.join(step)} from ({query})"
+        columns = [*job.columns, *(f"{statement.block} as {name}" for name in block)]
+        order = [f"{name} nulls first" for name in [*block, *job.order]]
+        query = (
+            f"select {', '.join(columns)} from ({query}) where {statement.where} order by {', '.join(order)}"
+        )
+        reader = self._connection.sql(query).to_arrow_reader(piece.batch_rows)
+        files: list[NativeFile] = []
+        writer: _FileWriter | None = None
+        current = 0
+        try:
+            for batch in reader:
+                for place, part in _parts(batch, block):
+                    if writer is None or current != place:
+                        if writer is not None:
+                            files.append(writer.close())
+                        self._jvm.check()
+                        location = self._location(statement.directories[place], number + place)
+                        writer = _FileWriter(job, self._files, location, dictionaries, piece.row_group_rows)
+                        current = place
+                    writer.add(part)
+            if writer is not None:
+                files.append(writer.close())
+                writer = None
+        finally:
+            if writer is not None:
+                writer.abandon()
+        return files
+
+
+def _parts(batch: Any, block: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of each block in a batch, which is sorted by the number of the block, its last column if any."""
+    if not block:
+        yield 0, batch
+        return
+    import pyarrow.compute as pc
+
+    runs, start = pc.run_end_encode(batch.column(batch.num_columns - 1)), 0
+    for end, place in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        yield place, batch.slice(start, end - start)
+        start = end
+
+
+class _FileWriter:
+    """Writes one data file; its row groups are the batches up to a number of rows."""
+
+    def __init__(
+        self, job: NativeJob, files: Any, location: str, dictionaries: Sequence[str], row_group_rows: int
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema, self._location, self._rows_in_group = job.schema, location, row_group_rows
+        self._most_bytes = max(job.memory_bytes // 2, 64 << 20)
+        self._footers: list[Any] = []
+        path = path_of(location)
+        if job.store is None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._sink = files.open_output_stream(path)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            job.schema,
+            use_dictionary=list(dictionaries) or False,
+            write_page_index=True,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            metadata_collector=self._footers,
+            **job.parquet,
+        )
+        self._batches: list[Any] = []
+        self._rows = self._bytes = self._total = 0
+        self._float_counts: dict[int, tuple[int, int]] = {}
+
+    def add(self, batch: Any) -> None:
+        """Add rows."""
+        import pyarrow as pa
+
+        arrays = [batch.column(place).cast(field.type) for place, field in enumerate(self._schema)]
+        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
+        while self._rows + len(table) >= self._rows_in_group:
+            room = self._rows_in_group - self._rows
+            self._batches.append(table.slice(0, room))
+            table = table.slice(room)
+            self._flush()
+        if len(table):
+            self._batches.append(table)
+            self._rows += len(table)
+            self._bytes += table.nbytes
+            if self._bytes > self._most_bytes:
+                self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._batches:
+            return
+        table = pa.concat_tables(self._batches)
+        for number, values, nulls in _float_counts(table):
+            before = self._float_counts.get(number, (0, 0))
+            self._float_counts[number] = (before[0] + values, before[1] + nulls)
+        self._writer.write_table(table, row_group_size=len(table))
+        self._total += len(table)
+        self._batches, self._rows, self._bytes = [], 0, 0
+
+    def close(self) -> NativeFile:
+        """Write the rest and the footer."""
+        self._flush()
+        self._writer.close()
+        size = self._sink.tell()
+        self._sink.close()
+        footer, sink = self._footers[0], BytesIO()
+        footer.write_metadata_file(sink)
+        offsets = []
+        for number in range(footer.num_row_groups):
+            column = footer.row_group(number).column(0)
+            offsets.append(column.dictionary_page_offset or column.data_page_offset)
+        return NativeFile(self._location, size, self._total, sink.getvalue(), offsets, self._float_counts)
+
+    def abandon(self) -> None:
+        """Close the file after an error; the worker deletes it."""
+        for stream in (self._writer, self._sink):
+            with suppress(Exception):
+                stream.close()
+
+
+def _float_paths(schema: Any) -> list[tuple[int, list[int]]]:
+    """Return the field id and the path, as places, of each floating-point column and struct field."""
+    import pyarrow as pa
+
+    def paths(fields: Any, above: list[int]) -> Iterator[tuple[int, list[int]]]:
+        for place, column in enumerate(fields):
+            if pa.types.is_floating(column.type):
+                yield _field_id(column), [*above, place]
+            elif pa.types.is_struct(column.type):
+                yield from paths(
+                    [column.type.field(i) for i in range(column.type.num_fields)], [*above, place]
+                )
+
+    return list(paths(schema, []))
+
+
+def _float_counts(table: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield the field id, the values and the NULLs of each floating-point column and struct field."""
+    import pyarrow.compute as pc
+
+    for number, (first, *path) in _float_paths(table.schema):
+        values, missing = table.column(first), 0
+        if path:
+            missing = (pc.struct_field(values, path[:-1]) if path[:-1] else values).null_count
+            values = pc.struct_field(values, path)
+        if pc.any(pc.is_nan(values)).as_py():
+            # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
+            raise _Refused("nan")
+        yield number, len(values) - missing, values.null_count - missing
+
+
+def _field_id(field: Any) -> int:
+    return int(field.metadata[b"PARQUET:field_id"])
+
+
+def _field_ids(schema: Any) -> list[int]:
+    return [_field_id(field) for field in schema]
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _file_system(job: NativeJob) -> Any:
+    import pyarrow.fs
+
+    return pyarrow.fs.LocalFileSystem() if job.store is None else pyarrow.fs.S3FileSystem(**job.store)
+
+
+def path_of(location: str) -> str:
+    """Return the path of a location in its file system."""
+    if location.startswith("file:"):
+        return "/" + location.removeprefix("file:").lstrip("/")
+    return location.partition("://")[2] or location
+
+
+class _Refused(Exception):
+    """The native writer cannot write this piece; the text begins with the reason in a word."""
+
+
+class _Jvm:
+    """The JVM of the executor, by this worker's connection to it.
+
+    Spark does not kill the worker of a cancelled task that its JVM no longer waits for, so a worker has to notice.
+    """
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+            with suppress(OSError):  # the listing's own descriptor is closed by now
+                if stat.S_ISSOCK(os.fstat(int(number)).st_mode):
+                    self._poll.register(int(number), getattr(select, "POLLRDHUP", 0))
+
+    def is_gone(self) -> bool:
+        """Whether the JVM has closed the connection."""
+        return bool(self._poll.poll(0))
+
+    def check(self) -> None:
+        """End the task if the JVM has closed the connection."""
+        if self.is_gone():
+            raise _Refused("cancelled")

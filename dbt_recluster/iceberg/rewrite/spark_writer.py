@@ -1,0 +1,215 @@
+"""Spark's writer: a shuffle sends each row to its block, and Iceberg's Java writer makes a file of each.
+
+As in ``rewrite_data_files``, a staged set of scan tasks is read through ``scan-task-set-id``, and a write with
+``rewritten-file-scan-task-set-id`` creates files and no snapshot. Iceberg deletes the files of a failed task, but not
+those of the job's other tasks. Their names are made of the tasks' numbers and of the id that Spark gave to the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    REWRITE_OPTION,
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    ScanPartition,
+    StagedFiles,
+    scan_partitions,
+    staged,
+)
+from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
+from dbt_recluster.iceberg.rewrite.writing import (
+    delete_unfinished,
+    discard_files,
+    merge_error,
+    task_attempts,
+    wait_until,
+)
+from dbt_recluster.iceberg.session.jobs import RoundJobs
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
+from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.curve import Curve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
+_NO_LIMIT_BYTES = 1 << 50
+
+
+@dataclass(frozen=True)
+class SparkWriter:
+    """Writes file groups of a table; ``target`` is the table as the commit will leave it."""
+
+    table: IcebergTable
+    target: IcebergTable
+    key: ClusterKey
+    curve: Curve | None
+
+    def write(
+        self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
+    ) -> None:
+        """Write groups, and add each to ``rewritten`` by its number."""
+
+        def job_of(plan: GroupPlan) -> tuple[int, bool]:
+            return plan.group.spec_id, plan.blocks > 1
+
+        for (spec_id, is_cut), members in groupby(sorted(plans, key=job_of), key=job_of):
+            of_job = list(members)
+            files = self._write(of_job, jobs, spec_id, is_cut)
+            try:
+                merged = assign_files(self.table, files, [plan.group for plan in of_job])
+            except BaseException as e:
+                discard_files(self.table, [str(file.location()) for file in files], e)
+                raise
+            rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
+
+    def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int, is_cut: bool) -> list[Any]:
+        """Write the blocks of groups in one job; return the new files, group after group."""
+        if is_cut:
+            parallelism = self.table.spark.sparkContext.defaultParallelism
+            partitions = scan_partitions([plan.group for plan in plans], parallelism)
+        else:
+            partitions = [ScanPartition(plan.group.files, spec_id) for plan in plans]
+        writers = [plan for plan in plans for _ in range(plan.blocks)]
+        with staged(self.table, partitions) as source:
+            rows = KeyedRows.of(source.frame, self.key, self.curve)
+            if is_cut:
+                group_of = [partition.group for partition in partitions]
+                rows = rows.with_blocks([plan.cuts for plan in plans], group_of).shuffled(len(writers))
+            step, stages = ("merge by a shuffle", 2) if is_cut else ("merge", 1)
+            with jobs.write(step, source.set_id, [plan.number for plan in writers], stages):
+                written_to = [plan.group.partition for plan in writers]
+                return write_files(self.target, rows.to_write(), source, spec_id, written_to)
+
+
+def write_files(
+    table: IcebergTable, rows: DataFrame, source: StagedFiles, spec_id: int, partitions: Sequence[Any]
+) -> list[Any]:
+    """Write one data file for each partition of ``rows``.
+
+    Args:
+        table: The table.
+        rows: Rows with the table's columns, sorted within partitions.
+        source: The files that the rows come from; its id is the tag of the Spark jobs.
+        spec_id: The partition spec to write under.
+        partitions: The Java partition of the table for each partition of ``rows``.
+
+    Returns:
+        The Java data files, in the order of the partitions that wrote them.
+
+    Raises:
+        OrphanFilesError: The write failed, and some of the files could not be deleted, or are unknown. After other
+            errors all are deleted.
+    """
+    options = {
+        "use-table-distribution-and-ordering": "false",
+        "target-file-size-bytes": str(_NO_LIMIT_BYTES),
+        "output-spec-id": str(spec_id),
+    }
+    tasks = TaskFiles(table, source.set_id, spec_id, partitions)
+    with tasks.watched():
+        try:
+            return source.rewrite(table, rows, options)
+        except BaseException as e:
+            with suppress(Exception):  # Spark may be gone
+                table.spark.sparkContext.cancelJobsWithTag(source.set_id)
+            delete_unfinished(table, tasks.paths, e)
+            raise
+
+
+class TaskFiles:
+    """Finds the files that the tasks of one write have written; arguments as in :func:`write_files`."""
+
+    def __init__(self, table: IcebergTable, set_id: str, spec_id: int, partitions: Sequence[Any]) -> None:
+        self._table = table
+        self._set_id = set_id
+        self._spec = table.java.specs().get(spec_id)
+        self._partitions = partitions
+        self._functions = JavaFunctions(table.spark)
+        self._ended = jvm(table.spark).java.util.concurrent.ConcurrentLinkedQueue()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Record the queries that end in this block, failed or not."""
+        manager = self._table.spark._jsparkSession.listenerManager()
+        listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
+        manager.register(listener)
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # Spark may be gone
+                manager.unregister(listener)
+
+    def paths(self) -> list[str]:
+        """Return the files that the tasks may have written, once all have ended; call it within :meth:`watched`.
+
+        Raises:
+            TimeoutError: Tasks still run, or Spark does not report the query.
+        """
+        tasks = task_attempts(self._table.spark, self._set_id)
+        if not tasks:
+            return []
+        query_id, locations = self._query_id(), self._table.java.locationProvider()
+        format_name = self._table.properties.get("write.format.default", "parquet")
+        file_format = self._table.iceberg.FileFormat.fromString(format_name)
+        paths = []
+        for index, task_id in tasks:
+            if index >= len(self._partitions):
+                continue
+            # As Iceberg's OutputFileFactory names them.
+            name = file_format.addExtension(f"{index:05d}-{task_id}-{query_id}-0-00001")
+            if self._spec.isUnpartitioned():
+                paths.append(str(locations.newDataLocation(name)))
+            else:
+                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
+        return paths
+
+    def _query_id(self) -> str:
+        """Return the id that Spark gave to the query that writes."""
+        write_class = java_class(self._table.spark, "org.apache.iceberg.spark.source.SparkWrite")
+        field = write_class.getDeclaredField("queryId")
+        field.setAccessible(True)
+        return str(field.get(wait_until(self._write)))
+
+    def _write(self) -> Any:
+        """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""
+        while (event := self._ended.poll()) is not None:
+            if len(event) < 3:  # a call of one of Object's methods
+                continue
+            plan = event[1].optimizedPlan()
+            if plan.getClass().getSimpleName() == "AppendData" and plan.write().isDefined():
+                rewrite = plan.writeOptions().get(REWRITE_OPTION)
+                if rewrite.isDefined() and rewrite.get() == self._set_id:
+                    return plan.write().get()
+        return None
+
+
+def assign_files(
+    table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]
+) -> list[RewrittenGroup]:
+    """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
+
+    If no file ends where the rows of a group do, that is a MergeFailedError.
+    """
+    rewritten = []
+    remaining = iter(files)
+    for group in groups:
+        own: list[Any] = []
+        rows, expected = 0, group.live_rows or 0
+        while rows < expected and (file := next(remaining, None)) is not None:
+            own.append(file)
+            rows += int(file.recordCount())
+        if rows != expected:
+            raise merge_error(table, group, f"read {expected} rows and wrote {rows}")
+        rewritten.append(RewrittenGroup(group, tuple(own)))
+    if surplus := sum(int(file.recordCount()) for file in remaining):
+        raise merge_error(table, groups[-1], f"wrote {surplus} rows that no block had")
+    return rewritten

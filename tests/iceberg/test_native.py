@@ -1,0 +1,276 @@
+"""The native writer writes the files that Spark's would: rows, order, types, field ids, metrics, readers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from merges import SMALL_ROW_GROUPS, merge_groups
+from pyiceberg.table import StaticTable
+from tables import EXTREMES, checksum, local_path, make_table, merge_method, metadata_file, spark_settings
+
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import native
+from dbt_recluster.iceberg.rewrite.native import SWITCH
+from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.maintenance import clustering_history, recluster
+
+# A column of every type; `{h}` is a random number below 1024, which is another one for each column.
+COLUMNS = {
+    "flag boolean": "{h} % 2 = 0",
+    "i int": "cast({h} % 500 - 250 as int)",
+    "l bigint": "({h} - 500) * 9000000000000000",
+    "f float": "if({h} % 9 = 0, float(-0.0), cast({h} / 3.0 as float))",
+    "d double": "case {h} % 9 when 1 then -0.0D when 2 then 0.0D else ({h} - 500) / 7.0D end",
+    "n decimal(9,2)": "cast(({h} - 500) / 100.0 as decimal(9, 2))",
+    "m decimal(20,3)": "cast(({h} - 500) / 1000.0 as decimal(20, 3))",
+    "w decimal(38,10)": "cast({h} - 300 as decimal(38, 10)) * 100000000000000000",
+    "day date": "date_add(date '1969-01-01', cast({h} as int))",
+    "ts timestamp": "timestamp_micros(({h} - 500) * 3600000001)",
+    "tz timestamp_ntz": "cast(timestamp_micros(({h} - 900) * 86400000001) as timestamp_ntz)",
+    "s string": "if({h} % 9 = 0, repeat(chr(cast({h} as int)), 50), concat('a common prefix é', {h}))",
+    "b binary": "unhex(lpad(hex({h} * 61), 6, '0'))",
+    "st struct<x: int, `a b`: float>": "named_struct('x', cast({h} as int), 'a b', float({h} / 2))",
+    "a array<string>": "array('x', null, string({h}))",
+    "ls array<struct<y: int>>": "if({h} % 5 = 0, array(), array(named_struct('y', cast({h} as int)), null))",
+    "mp map<string, double>": "map('k', double({h}), string({h}), null)",
+}
+PLAIN = [column.split()[0] for column in COLUMNS][:13]
+EXTREME = {**EXTREMES, "string": r"""'', '\\', '\'"`${x}', '\n', repeat('x', 3000), string(X'f48fbfbf')"""}
+KEYS = [
+    *PLAIN,
+    "st.x",
+    "days(ts)",
+    "hours(tz)",
+    "months(day)",
+    "years(ts)",
+    "truncate(3, s)",
+    "truncate(2, b)",
+]
+KEYS += ["truncate(7, i)", "truncate(100, l)"]
+
+
+def make_pair(
+    spark: Any, schema: str, seed: int, loads: Sequence[int], nulls: int, extremes: bool
+) -> list[str]:
+    """Make two tables of the same files, of some rows each; every `nulls`-th value is NULL."""
+    names = [f"{schema}.by_{method}_{seed}" for method in ("native", "spark")]
+    properties = {**SMALL_ROW_GROUPS, "write.distribution-mode": "none"}
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    for name in names:
+        columns = ", ".join(column.replace(" ", " ", 1) for column in COLUMNS)
+        spark.sql(
+            f"create or replace table {name} (id bigint, {columns}) using iceberg tblproperties ({listed})"
+        )
+        start = 0
+        for rows in loads:
+            values = []
+            for place, (column, sql) in enumerate(COLUMNS.items()):
+                value = sql.format(h=f"(xxhash64({seed}, id, {place}) & 1023)")
+                kind = column.partition(" ")[2]
+                if extremes and kind in EXTREME:
+                    array = f"array({EXTREME[kind]})"
+                    value = f"if(id % 7 = 1, get({array}, cast(id % size({array}) as int)), {value})"
+                values.append(f"if((id + {place}) % {nulls} = 0, null, {value})")
+            spark.sql(
+                f"insert into {name} select /*+ coalesce(1) */ id, {', '.join(values)} "
+                f"from range({start}, {start + rows}, 1, 1)"
+            )
+            start += rows
+    return names
+
+
+def method_of(name: str) -> str:
+    return name.rsplit("_", 2)[1]
+
+
+def merged(spark: Any, name: str, key: Sequence[str], block_rows: int, method: str) -> list[Any]:
+    """Merge the table as one group and return its files, in the order of their first rows' ids."""
+    table = IcebergTable.load(spark, name)
+    parsed = parse_cluster_key(list(key)).check(table.columns())
+    TableChange(parsed).commit(table)
+    refused: list[Any] = []
+    with merge_method(method):
+        merge_groups(table, parsed, block_rows, refusals=refused)
+    assert (refused == [None]) == (method == "native"), refused
+    counts = (
+        "record_count, value_counts, null_value_counts, nan_value_counts, sort_order_id, spec_id, content"
+    )
+    return list(
+        spark.sql(f"select file_path, {counts}, lower_bounds, upper_bounds from {name}.files").collect()
+    )
+
+
+def hashed(spark: Any, name: str) -> Any:
+    """A checksum of all rows; Spark hashes no maps."""
+    columns = ", ".join(column.split()[0] for column in COLUMNS).replace("mp", "map_entries(mp)")
+    return spark.sql(
+        f"select count(*), sum(cast(xxhash64(id, {columns}) as decimal(38, 0))) from {name}"
+    ).first()
+
+
+def contents(spark: Any, name: str) -> dict[str, list[int]]:
+    """Return the ids of each file."""
+    ids: dict[str, list[int]] = {}
+    for row in spark.sql(f"select _file, id from {name} order by _file, _pos").collect():
+        ids.setdefault(row._file, []).append(row.id)
+    return ids
+
+
+def parquet_schema(path: str) -> str:
+    return str(pq.ParquetFile(local_path(path)).schema).partition("{")[2]
+
+
+def without_zeros(bounds: Any) -> dict[int, bytes]:
+    """Bounds in which both zeros of floats are one: footers have -0.0 as the least and 0.0 as the greatest."""
+    return {key: bytes(value).rstrip(b"\x00\x80") for key, value in bounds.items()}
+
+
+def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str], block_rows: int) -> None:
+    before = hashed(spark, pair[0])
+    files = {name: merged(spark, name, key, block_rows, method_of(name)) for name in pair}
+    inside = {name: contents(spark, name) for name in pair}
+    by_rows = [
+        sorted((sorted(inside[name][file.file_path]), number) for number, file in enumerate(files[name]))
+        for name in pair
+    ]
+    assert [rows for rows, _ in by_rows[0]] == [rows for rows, _ in by_rows[1]]
+    for (_, ours), (_, theirs) in zip(*by_rows, strict=True):
+        native_file, spark_file = files[pair[0]][ours].asDict(), files[pair[1]][theirs].asDict()
+        paths = native_file.pop("file_path"), spark_file.pop("file_path")
+        for side in ("lower_bounds", "upper_bounds"):
+            assert without_zeros(native_file.pop(side)) == without_zeros(spark_file.pop(side))
+        assert native_file == spark_file
+        assert parquet_schema(paths[0]) == parquet_schema(paths[1])
+        metadata = pq.ParquetFile(local_path(paths[0])).metadata
+        assert metadata.row_group(0).column(0).has_offset_index
+        assert metadata.row_group(0).column(0).has_column_index
+    assert hashed(spark, pair[0]) == hashed(spark, pair[1]) == before
+    # Row groups are skipped by statistics, and pages by their index.
+    for column in PLAIN:
+        values = spark.sql(f"select {column} from {pair[1]} where id % 40 = 3 and id % 7 != 1").collect()
+        for (value,) in values[:2]:
+            frames = [spark.table(name) for name in pair]
+            ours, theirs = (
+                frame.where(frame[column] >= value).count() if value is not None else 0 for frame in frames
+            )
+            assert ours == theirs, (column, value)
+
+
+@pytest.mark.parametrize(
+    "key", [["i", "s"], *(pytest.param([key], marks=pytest.mark.thorough) for key in KEYS)], ids=str
+)
+def test_both_writers_write_the_same(spark: Any, schema: str, key: list[str]) -> None:
+    pair = make_pair(spark, schema, 1, (300, 300, 200), 11, extremes="(" not in key[0])
+    check_same(spark, schema, key, pair, 170)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    key=st.lists(
+        st.sampled_from(KEYS),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda item: item.split("(")[-1].strip(")")[-3:],
+    ),
+    seed=st.integers(0, 1 << 30),
+    loads=st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    nulls=st.integers(2, 40),
+    block_rows=st.integers(20, 500),
+)
+def test_random_tables_are_written_alike(
+    spark: Any, schema: str, key: list[str], seed: int, loads: list[int], nulls: int, block_rows: int
+) -> None:
+    pair = make_pair(spark, schema, seed, loads, nulls, extremes=False)
+    check_same(spark, schema, key, pair, block_rows)
+
+
+def test_other_readers_see_the_same_rows(spark: Any, schema: str) -> None:
+    pair = make_pair(spark, schema, 2, (200, 200), 7, extremes=False)
+    for name in pair:
+        merged(spark, name, ["day", "i"], 90, method_of(name))
+    read = [
+        StaticTable.from_metadata(str(metadata_file(spark, name))).scan(
+            row_filter="i >= 10 and s > 'a common prefix é5'"
+        )
+        for name in pair
+    ]
+    ours, theirs = (scan.to_arrow().drop_columns(["mp"]).sort_by("id") for scan in read)
+    assert len(ours) > 10
+    assert ours.equals(theirs)
+
+
+def writers(spark: Any, name: str) -> list[str | None]:
+    return [entry.writer for entry in clustering_history(spark, name) if entry.is_recluster]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "version": ({"format-version": 3}, ""),
+    "deletes": ({"write.delete.mode": "merge-on-read"}, "delete from {} where id % 7 = 0"),
+    "format": ({"write.format.default": "orc"}, ""),
+    "properties": ({"write.parquet.bloom-filter-enabled.column.k": "true"}, ""),
+    "nan": ({}, "alter table {} add column d double; insert into {} values (-1, 500, 'v', double('NaN'))"),
+    "evolved": (
+        {},
+        "alter table {} add column s struct<x: int>; insert into {} values (-1, 500, 'v', named_struct('x', 1)); "
+        "alter table {} add column s.y int",
+    ),
+    "error": ({}, "insert into {} values (-1, 500, string(X'ff80'))"),  # DuckDB reads no such text
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_spark_writes_what_would_not_be_the_same(spark: Any, schema: str, reason: str) -> None:
+    properties, statements = REFUSED[reason]
+    name = make_table(spark, schema, files=3, rows=200, properties=properties)
+    for statement in filter(None, statements.split("; ")):
+        spark.sql(statement.format(name))
+    before = checksum(spark, name)
+    known = {"version", "deletes", "format", "properties"}  # before files are read
+    plan = recluster(spark, name, "k", depth=1, block_rows=200, dry_run=True).plan
+    assert plan is not None
+    assert plan.writer == (f"spark: {reason}" if reason in known else "native")
+    assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    assert writers(spark, name) == [f"spark: {reason}"]
+    assert checksum(spark, name) == before
+
+
+def test_a_renamed_and_an_added_column_are_found_by_their_ids(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3, rows=200)
+    for statement in ("rename column v to w", "add column v string after id", "alter column k type bigint"):
+        spark.sql(f"alter table {name} {statement}")
+    spark.sql(f"insert into {name} values (-1, 'v', -1, 'w')")
+    before = checksum(spark, name)
+    assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    assert writers(spark, name) == ["native"]
+    assert checksum(spark, name) == before
+
+
+def test_a_session_turns_it_off(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3, rows=200)
+    with spark_settings(spark, {SWITCH: "false"}):
+        assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    assert writers(spark, name) == ["spark: off"]
+
+
+def test_workers_without_the_packages_are_named_once(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    python = str(Path(sys._base_executable).resolve())  # that of no virtual environment
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    monkeypatch.setattr(native, "_FAILED", {})
+    for name in ("first", "second"):
+        table = make_table(spark, schema, files=3, rows=200, name=name)
+        assert recluster(spark, table, "k", depth=1, block_rows=200).rounds
+        assert writers(spark, table) == ["spark: packages"]
+    warned = [record.message for record in caplog.records if "packages: pyarrow is missing" in record.message]
+    assert len(warned) == 1
