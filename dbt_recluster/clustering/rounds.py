@@ -138,12 +138,11 @@ def plan_round(
     policy = replace(checkpoint.policy, max_bytes=max_bytes)
     planned = plan(candidates, policy)
     if record is not None and record.settled.any() and not planned.can_merge:
-        cause, now = (
-            "the last merge did not lower it, and nothing has arrived since",
-            plan(blocks.planned, policy),
-        )
-        reason = f"depth {now.depth:.4g}: {cause}"
-        planned = replace(planned, depth=now.depth, threshold=now.threshold, reason=reason, cause=cause)
+        now = plan(blocks.planned, policy)
+        if now.depth > now.threshold:
+            cause = "the last merge did not lower it, and nothing has arrived since"
+            reason = f"depth {now.depth:.4g}: {cause}"
+            planned = replace(planned, depth=now.depth, threshold=now.threshold, reason=reason, cause=cause)
     return PlannedRound(checkpoint, blocks, candidates, record, planned)
 
 
