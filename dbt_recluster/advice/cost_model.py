@@ -339,10 +339,11 @@ def recluster_table(
         depth = auto_depth(table)
         options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
     changes, block_rows = changes or {}, RECLUSTER_OPTIONS["block_rows"]
-    properties = table.iceberg.properties
-    if CLUSTER_BY not in properties and options.block_rows != block_rows.of_table(properties, None):
+    properties, name = table.iceberg.properties, block_rows.table_property
+    given, usual = property_text(options.block_rows), property_text(block_rows.default)
+    if CLUSTER_BY not in properties and name not in changes and given != properties.get(name, usual):
         # No model records it, and a later call without it would rewrite every block.
-        changes = {**changes, block_rows.table_property: property_text(options.block_rows)}
+        changes = {**changes, name: given}
     result = Recluster(table, options, changes).run()
     if result.rounds and table.reads.restricting(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed

@@ -161,13 +161,15 @@ def information_of(
         verdict, depth, threshold, reason: Those of ``clustering_overview``, of the blocks that ``where`` admits;
             ``failing`` if an option is wrong.
     """
+    # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
+    measured = table_information(table, where, block_rows)
     try:
         given = options()
         overview = table_overview(table, replace(given, where=where or given.where), exact=True)
     except OptionError as e:  # a wrong option prevents reclustering, not measuring
         overview = Overview(table.name, "failing", str(e))
     facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason")}
-    return {**facts, **table_information(table, where, block_rows)}
+    return {**facts, **measured}
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class TestWrongConfigs(Clustering):
         ({"recluster_depth": "deep"}, "recluster_depth must be a number of at least 1"),
         ({"recluster_where": "nope > 1"}, "'nope > 1' cannot choose blocks of the model"),
         ({"recluster_where": "id % 2 = 1"}, "'id % 2 = 1' cannot choose blocks of the model"),
-        ({"recluster_after": {"weeks": 2}}, "recluster_after must be a mapping of commits, rows, share"),
+        ({"recluster_after": {"weeks": 2}}, "recluster_after must be a mapping of commits, rows, deleted, "),
         ({"recluster_reads": [{"weight": 2}]}, "recluster_reads: a read must be a SQL predicate"),
     ]
     WRONG = [

@@ -12,8 +12,6 @@ from dbt.cli.main import dbtRunner
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
-from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.maintenance import clustering_depth, clustering_information, clustering_ratio, recluster
 from dbt_recluster.operations.inspection import OPERATIONS
 
@@ -118,8 +116,7 @@ class TestCatalog(Operations):
         assert (stats["other"]["cluster_key"], stats["other"]["average_depth"]) == ("id, k", 1)
         assert (stats["other"]["clustering_ratio"], stats["other"]["last_recluster"]) == (100, "never")
         assert "block_count" not in stats["plain"]
-        # By the recorded boundaries: the page samples no load that came after them.
-        curve = table_information(ClusteredTable(spark, f"{project.test_schema}.curved"))["curve"]
+        curve = clustering_information(spark, f"{project.test_schema}.curved")["curve"]
         opened = [*curve["point_blocks"].values(), curve["box_blocks"]]
         assert [stats["curved"][f"opened_{number}"] for number in range(3)] == opened
         assert "opened_0" not in stats["events"]
