@@ -68,7 +68,8 @@ class TestTablesThatAreNot(Clustering):
             sql(f"create {create.format(relation)} select 1L as id, 1 as k")
             assert f"{relation}: not built yet as an Iceberg table" in operate("recluster")
         of_target = f"is built yet for the target default, whose schema is {project.test_schema}."
-        assert of_target in operate("clustering_overview")
+        assert of_target in operate("clustering_information")
+        assert "2 tables: 2 missing" in operate("clustering_overview")
 
 
 MAINTAINED = EVENTS.replace("automatic_clustering=false", "recluster_maintain=true, recluster_depth=1")
