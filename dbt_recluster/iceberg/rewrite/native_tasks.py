@@ -73,8 +73,6 @@ class NativeFile:
     rows: int
     footer: bytes  # as a Parquet file without rows
     split_offsets: list[int]
-    # Values and NULLs of floating-point columns, by field id: where no struct above is NULL, as Iceberg counts them.
-    float_counts: dict[int, tuple[int, int]]
 
 
 # The files of a piece, or why there are none.
@@ -342,7 +340,6 @@ class _FileWriter:
         )
         self._batches: list[Any] = []
         self._rows = self._bytes = self._total = 0
-        self._float_counts: dict[int, tuple[int, int]] = {}
 
     def add(self, batch: Any) -> None:
         """Add rows."""
@@ -368,9 +365,9 @@ class _FileWriter:
         if not self._batches:
             return
         table = pa.concat_tables(self._batches)
-        for number, values, nulls in _float_counts(table):
-            before = self._float_counts.get(number, (0, 0))
-            self._float_counts[number] = (before[0] + values, before[1] + nulls)
+        if _has_nan(table):
+            # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
+            raise _Refused("nan")
         self._writer.write_table(table, row_group_size=len(table))
         self._total += len(table)
         self._batches, self._rows, self._bytes = [], 0, 0
@@ -387,7 +384,7 @@ class _FileWriter:
         for number in range(footer.num_row_groups):
             column = footer.row_group(number).column(0)
             offsets.append(column.dictionary_page_offset or column.data_page_offset)
-        return NativeFile(self._location, size, self._total, sink.getvalue(), offsets, self._float_counts)
+        return NativeFile(self._location, size, self._total, sink.getvalue(), offsets)
 
     def abandon(self) -> None:
         """Close the file after an error; the worker deletes it."""
@@ -396,35 +393,15 @@ class _FileWriter:
                 stream.close()
 
 
-def _float_paths(schema: Any) -> list[tuple[int, list[int]]]:
-    """Return the field id and the path, as places, of each floating-point column and struct field."""
+def _has_nan(table: Any) -> bool:
     import pyarrow as pa
-
-    def paths(fields: Any, above: list[int]) -> Iterator[tuple[int, list[int]]]:
-        for place, column in enumerate(fields):
-            if pa.types.is_floating(column.type):
-                yield _field_id(column), [*above, place]
-            elif pa.types.is_struct(column.type):
-                yield from paths(
-                    [column.type.field(i) for i in range(column.type.num_fields)], [*above, place]
-                )
-
-    return list(paths(schema, []))
-
-
-def _float_counts(table: Any) -> Iterator[tuple[int, int, int]]:
-    """Yield the field id, the values and the NULLs of each floating-point column and struct field."""
     import pyarrow.compute as pc
 
-    for number, (first, *path) in _float_paths(table.schema):
-        values, missing = table.column(first), 0
-        if path:
-            missing = (pc.struct_field(values, path[:-1]) if path[:-1] else values).null_count
-            values = pc.struct_field(values, path)
-        if pc.any(pc.is_nan(values)).as_py():
-            # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
-            raise _Refused("nan")
-        yield number, len(values) - missing, values.null_count - missing
+    return any(
+        pc.any(pc.is_nan(values)).as_py()
+        for values, column in zip(table.columns, table.schema, strict=True)
+        if pa.types.is_floating(column.type)
+    )
 
 
 def _field_id(field: Any) -> int:
