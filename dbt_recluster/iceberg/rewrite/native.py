@@ -101,15 +101,15 @@ _S3_FILE_IO = {
 }
 # Others of S3FileIO that change no request for an object, or only how often it is sent.
 _S3_NO_MATTER = (
-    *(
-        "s3.delete",
-        "s3.multipart.",
-        "s3.staging-dir",
-        "s3.retry.",
-        "s3.preload-client-enabled",
-        "s3.cross-region",
-    ),
-    *("s3.client-factory-impl", "s3.checksum-enabled", "s3.remote-signing-enabled=false"),
+    "s3.delete",
+    "s3.multipart.",
+    "s3.staging-dir",
+    "s3.retry.",
+    "s3.preload-client-enabled",
+    "s3.cross-region",
+    "s3.client-factory-impl",
+    "s3.checksum-enabled",
+    "s3.remote-signing-enabled=false",
 )
 _S3A = {
     "access_key": "fs.s3a.access.key",
