@@ -114,7 +114,8 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
 
 
 @pytest.mark.thorough
-def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
+def test_sets_are_named_and_counted(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_MOST_BYTES", 4096)  # so that a set takes many tasks, and many looks
     name = make_table(spark, schema, files=3, rows=3000, partitioned="bucket(3, id)")
     reports: list[Progress] = []
     recluster(spark, name, "k", depth=1, block_rows=100, listener=reports.append)
