@@ -49,8 +49,10 @@ class Recluster:
     def __init__(
         self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
     ) -> None:
-        self._table, self._options, self._changes = table, options, changes or {}
         key, iceberg, since = table.key, table.iceberg, table.suspended
+        # All branches share the properties, so a branch sets none but the boundaries of its curve.
+        self._changes = changes or {} if iceberg.branch is None else {}
+        self._table, self._options = table, options
         self._result = ReclusterResult(table.name, str(key), suspended=since, branch=iceberg.branch)
         self._where = table.predicate(options.where)
         self._change = sort_order.TableChange(key, self._changes, replaces=sort_order.key_id(iceberg))

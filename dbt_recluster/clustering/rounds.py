@@ -187,8 +187,6 @@ def merge_round(
 
 def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
     """Commit a merged round together with a change of the table; see :meth:`RoundCommit.run`."""
-    # All branches share the sort order and the properties.
-    change = change if table.branch is None else TableChange()
     planned = merged.planned
     commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
     commit.run()

@@ -113,10 +113,10 @@ class TableCurve:
         curve = self._of_types(blocks)
         unmerged = self._unmerged_blocks(blocks, curve, before_merge)
         # Boundaries know the loads up to the newest one, merged or not. A newer number than any block's comes from
-        # another table or branch.
-        newest = 0 if curve is None or self._iceberg.branch is not None else curve.newest
-        newest = newest if newest <= blocks.sequence.max() else 0
-        new: BoolArray = unmerged & ((blocks.sequence <= 0) | (blocks.sequence > newest))
+        # another table. Main's newest load says nothing of a branch.
+        newest, last = 0 if curve is None else curve.newest, int(blocks.sequence.max())
+        is_own = self._iceberg.branch is None and newest <= last
+        new: BoolArray = unmerged & ((blocks.sequence <= 0) | (blocks.sequence > (newest if is_own else 0)))
         # The planner uses samples of all loads, where these are few; boundaries need those of new loads only.
         sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_BLOCKS else new
         if is_few := np.count_nonzero(sampled) <= _MOST_BLOCKS:
@@ -137,7 +137,7 @@ class TableCurve:
             weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
         weight = np.concatenate(weights)
         drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
-        drawn = replace(drawn, ascending=ascending, newest=int(blocks.sequence.max()))
+        drawn = replace(drawn, ascending=ascending, newest=newest if self._iceberg.branch else last)
         ids = self._iceberg.field_ids
         properties = as_properties(key, drawn, ids)
         self.drawn = recorded_curve(properties, key, ids) or drawn
