@@ -28,6 +28,7 @@ def merge_and_check(
     *,
     order: str | None = None,
     rows: str | None = None,
+    refusals: list[str | None] | None = None,
 ) -> list[list[Any]]:
     """Merge each partition of a table as one group, commit and check; return the new data files of each group.
 
@@ -39,6 +40,7 @@ def merge_and_check(
         method: How to merge.
         order: A Spark expression that sorts like the key, if that is not the key itself.
         rows: A query of everything that must stay, if the table's checksum cannot tell.
+        refusals: Where why each group was not merged natively is added.
     """
 
     def content() -> Any:
@@ -47,7 +49,7 @@ def merge_and_check(
     before, table = content(), IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
     TableChange(parsed).commit(table)
-    sets = merge_groups(table, parsed, block_rows, method)
+    sets = merge_groups(table, parsed, block_rows, method, refusals=refusals)
     assert content() == before
     check_blocks(spark, name, order or (key if isinstance(key, str) else ", ".join(key)), sets, block_rows)
     return sets
@@ -274,8 +276,10 @@ def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int)
     spark.sql(f"update {name} set v = 'changed' where id % 11 = 0 and id > 900")
     lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
     rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
+    refused: list[str | None] = []
     for block_rows in (300, 170):
-        merge_and_check(spark, name, "k", block_rows, method)
+        merge_and_check(spark, name, "k", block_rows, method, refusals=refused)
+    assert refused == [None if method == "native" else "off"] * 2
     assert spark.table(f"{name}.delete_files").count() == 0
     if rows is not None:
         assert spark.sql(lineage.format(name)).collect() == rows

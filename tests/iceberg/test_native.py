@@ -58,11 +58,11 @@ KEYS += ["truncate(7, i)", "truncate(100, l)"]
 
 
 def make_pair(
-    spark: Any, schema: str, seed: int, loads: Sequence[int], nulls: int, extremes: bool
+    spark: Any, schema: str, seed: int, loads: Sequence[int], nulls: int, extremes: bool, version: int = 2
 ) -> list[str]:
     """Make two tables of the same files, of some rows each; every `nulls`-th value is NULL."""
     names = [f"{schema}.by_{method}_{seed}" for method in ("native", "spark")]
-    properties = {**SMALL_ROW_GROUPS, "write.distribution-mode": "none"}
+    properties = {**SMALL_ROW_GROUPS, "write.distribution-mode": "none", "format-version": version}
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     for name in names:
         columns = ", ".join(column.replace(" ", " ", 1) for column in COLUMNS)
@@ -172,6 +172,16 @@ def test_both_writers_write_the_same(spark: Any, schema: str, key: list[str]) ->
     check_same(spark, schema, key, pair, 170)
 
 
+@pytest.mark.thorough
+def test_both_writers_keep_row_ids(spark: Any, schema: str) -> None:
+    pair = make_pair(spark, schema, 3, (300, 200), 11, extremes=False, version=3)
+    for block_rows in (170, 90):  # inherited by files, and then written in them
+        check_same(spark, schema, ["day"], pair, block_rows)
+    ids = "select id, _row_id, _last_updated_sequence_number from {} order by id"
+    ours, theirs = (spark.sql(ids.format(name)).collect() for name in pair)
+    assert ours == theirs
+
+
 @pytest.mark.exhaustive
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -213,8 +223,10 @@ def writers(spark: Any, name: str) -> list[str | None]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "version": ({"format-version": 3}, ""),
-    "deletes": ({"write.delete.mode": "merge-on-read"}, "delete from {} where id % 7 = 0"),
+    "deletes": (
+        {"write.delete.mode": "merge-on-read"},
+        "delete from {} where id % 7 = 0",
+    ),  # more than are borne
     "format": ({"write.format.default": "orc"}, ""),
     "properties": ({"write.parquet.bloom-filter-enabled.column.k": "true"}, ""),
     "types": ({}, "alter table {} add column s struct<x: float>"),
@@ -229,13 +241,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_spark_writes_what_would_not_be_the_same(spark: Any, schema: str, reason: str) -> None:
+def test_spark_writes_what_would_not_be_the_same(
+    spark: Any, schema: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_MOST_DELETED", 10)
     properties, statements = REFUSED[reason]
     name = make_table(spark, schema, files=3, rows=200, properties=properties)
     for statement in filter(None, statements.split("; ")):
         spark.sql(statement.format(name))
     before = checksum(spark, name)
-    known = {"version", "deletes", "format", "properties", "types"}  # before files are read
+    known = {"deletes", "format", "properties", "types"}  # before files are read
     plan = recluster(spark, name, "k", depth=1, block_rows=200, dry_run=True).plan
     assert plan is not None
     assert plan.writer == (f"spark: {reason}" if reason in known else "native")
@@ -253,6 +268,14 @@ def test_a_renamed_and_an_added_column_are_found_by_their_ids(spark: Any, schema
     assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     assert writers(spark, name) == ["native"]
     assert checksum(spark, name) == before
+
+
+def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3, rows=200, properties={"write.object-storage.enabled": "true"})
+    assert recluster(spark, name, "k", depth=1, block_rows=60).rounds
+    assert writers(spark, name) == ["native"]
+    paths = [Path(row.file_path) for row in spark.sql(f"select file_path from {name}.files").collect()]
+    assert len({path.parent for path in paths}) == len(paths) > 5
 
 
 def test_a_session_turns_it_off(spark: Any, schema: str) -> None:

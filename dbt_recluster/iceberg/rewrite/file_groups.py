@@ -1,12 +1,4 @@
-"""File groups: the files of a block set, a DataFrame of given files, and the files that replace them.
-
-Iceberg packs the tasks of a staged set into Spark partitions by weight, while a write has to know which partition reads
-which files. So every scan partition is given the weight that fills one Spark partition, and the packing looks at one
-partition at a time.
-
-Each piece that a file can be split into weighs one opened file, and pieces in the same partition are joined again. So
-the split offsets of a copied data file set its weight.
-"""
+"""File groups: the files of a block set, a DataFrame of given files, and the files that replace them."""
 
 from __future__ import annotations
 
@@ -14,22 +6,21 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
 from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
-from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import java_items, java_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-_FILES_PER_PARTITION = 64
-# Larger than any file, so tasks are packed by their pieces only.
-_OPEN_WEIGHT = 1 << 40
+# Larger than any file: each row group is then packed alone, and the files of Spark's partitions are known.
+_SPLIT_SIZE = 1 << 40
 # Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
 REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
@@ -41,7 +32,7 @@ class BlockFile:
     task: Any  # its Java scan task, which has its delete files
     rows: int  # including deleted ones
     bytes: int
-    deletes: int  # delete files that apply to it
+    deletes: tuple[Any, ...]  # Java delete files that apply to it
     row_groups: int
 
     @cached_property
@@ -125,57 +116,36 @@ def writers_text(refusals: Iterable[str | None]) -> str:
     return f"spark: {', '.join(reasons)}" if reasons else "native"
 
 
-@dataclass(frozen=True)
-class ScanPartition:
-    """Files that one Spark partition reads."""
-
-    files: tuple[BlockFile, ...]
-    spec_id: int
-    group: int = 0  # position of their file group among those that are packed together
-
-
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
     """Return the group of the files at ``paths``; one without a scan task is a ConcurrentChangeError."""
-    files, deletes = list[BlockFile](), list[Any]()
+    files = list[BlockFile]()
     for path in paths:
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")
-        file, count = tasks[path].file(), int(tasks[path].deletes().size())
-        deletes += java_items(tasks[path].deletes()) if count else []
+        file, deletes = tasks[path].file(), tasks[path].deletes()
         offsets = file.splitOffsets()
         row_groups = 1 if offsets is None else max(1, int(offsets.size()))
         rows, size = int(file.recordCount()), int(file.fileSizeInBytes())
-        files.append(BlockFile(tasks[path], rows, size, count, row_groups))
+        listed = () if deletes.isEmpty() else tuple(java_items(deletes))
+        files.append(BlockFile(tasks[path], rows, size, listed, row_groups))
     live_rows = None
     # Deletion vectors count the rows of their block; other deletes may span several blocks.
-    if all(delete.contentOffset() is not None for delete in deletes):
-        live_rows = sum(file.rows for file in files) - sum(int(delete.recordCount()) for delete in deletes)
+    all_deletes = [delete for file in files for delete in file.deletes]
+    if all(delete.contentOffset() is not None for delete in all_deletes):
+        live_rows = sum(file.rows for file in files) - sum(int(d.recordCount()) for d in all_deletes)
     return FileGroup(tuple(files), spec_id, level, run, live_rows)
-
-
-def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanPartition]:
-    """Pack the files of each group, in order, into partitions that keep all cores busy."""
-    limit = sum(group.bytes for group in groups) // (4 * parallelism)
-    partitions: list[ScanPartition] = []
-    for number, group in enumerate(groups):
-        packed: list[list[BlockFile]] = [[]]
-        for file in group.files:
-            full = sum(other.bytes for other in packed[-1]) + file.bytes > limit
-            if packed[-1] and (full or len(packed[-1]) == _FILES_PER_PARTITION):
-                packed.append([])
-            packed[-1].append(file)
-        partitions += [ScanPartition(tuple(files), group.spec_id, group=number) for files in packed]
-    return partitions
 
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Staged files."""
+    """Staged files of file groups."""
 
     set_id: str  # of the rewrite
-    frame: DataFrame  # of which Spark partition i reads scan partition i
+    frame: DataFrame  # of which each Spark partition reads rows of one file, in order
+    group_of: list[int]  # position of the file group that each partition reads
+    file_of: list[int]  # position of its file among those of all groups
     schema: Any  # of the rows, in Java
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
@@ -197,96 +167,28 @@ class StagedFiles:
 
 
 @contextmanager
-def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator[StagedFiles]:
-    """Stage files for reading; remove them from Iceberg's caches afterwards."""
+def staged(table: IcebergTable, groups: Sequence[FileGroup]) -> Iterator[StagedFiles]:
+    """Stage the files of groups for reading; remove them from Iceberg's caches afterwards."""
     set_id = str(uuid.uuid4())
     read_id = f"{set_id}-read"
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
-    tasks, weight = _weighted_tasks(table, partitions)
-    packing = {
-        "split-size": str(weight * _OPEN_WEIGHT),
-        "file-open-cost": str(_OPEN_WEIGHT),
-        "lookback": "1",
-    }
+    read = [(number, file) for number, group in enumerate(groups) for file in group.files]
+    pieces = [(place, number) for place, (number, file) in enumerate(read) for _ in range(file.row_groups)]
+    tasks = java_list(table.spark, (file.task for _, file in read))
+    # The function that the scan itself will call.
+    packed = table.iceberg.util.TableScanUtil.planTaskGroups(tasks, _SPLIT_SIZE, 1, _SPLIT_SIZE)
+    if packed.size() != len(pieces):
+        raise ReclusterError(
+            f"Iceberg packed {len(pieces)} row groups of {table.name} into {packed.size()} partitions. "
+            "Nothing was written. This version of Iceberg packs differently; please report it."
+        )
+    packing = {"split-size": str(_SPLIT_SIZE), "file-open-cost": str(_SPLIT_SIZE), "lookback": "1"}
     manager.stageTasks(table.java, read_id, tasks)
     try:
         with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as (frame, schema):
-            yield StagedFiles(set_id, frame, schema)
+            group_of, file_of = [number for _, number in pieces], [place for place, _ in pieces]
+            yield StagedFiles(set_id, frame, group_of, file_of, schema)
     finally:
         manager.removeTasks(table.java, read_id)
         coordinator.clearRewrite(table.java, set_id)
-
-
-def _weighted_tasks(table: IcebergTable, partitions: Sequence[ScanPartition]) -> tuple[Any, int]:
-    """Return the tasks of all partitions in one Java list, and the weight of a partition in opened files."""
-    weight = max(map(_weight, partitions))
-    factory = _TaskFactory(table, weight)
-    tasks = java_list(table.spark, (task for partition in partitions for task in factory.tasks(partition)))
-    # The function that the scan itself will call.
-    packed = table.iceberg.util.TableScanUtil.planTaskGroups(tasks, weight * _OPEN_WEIGHT, 1, _OPEN_WEIGHT)
-    if packed.size() != len(partitions):
-        raise ReclusterError(
-            f"Iceberg packed {len(partitions)} groups of files of {table.name} into {packed.size()} partitions. "
-            "Nothing was written. This version of Iceberg packs differently; please report it."
-        )
-    return tasks, weight
-
-
-def _weight(partition: ScanPartition) -> int:
-    return sum(1 + file.deletes for file in partition.files)
-
-
-class _TaskFactory:
-    """Makes scan tasks of a given total weight for each partition."""
-
-    def __init__(self, table: IcebergTable, weight: int) -> None:
-        self._iceberg = iceberg = table.iceberg
-        self._weight = weight
-        self._schema = table.schema_json
-        longs = jvm(table.spark).java.util.stream.LongStream.range(0, weight).toArray()
-        self._offsets = iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
-        self._spec = cache(table.java.specs().get)
-        self._spec_json = cache(lambda spec_id: iceberg.PartitionSpecParser.toJson(self._spec(spec_id)))
-        self._file = cache(self._file_of_pieces)
-        expressions = iceberg.expressions
-        self._everything = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysTrue())
-        self._nothing = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
-        self._no_deletes = java_array(table.spark, iceberg.DeleteFile, [])
-        self._deletes = cache(
-            lambda file: java_array(table.spark, iceberg.DeleteFile, java_items(file.task.deletes()))
-        )
-
-    def tasks(self, partition: ScanPartition) -> list[Any]:
-        """Return the tasks of a partition."""
-        missing, tasks = self._weight - _weight(partition), []
-        for file in partition.files:
-            # With delete files, each piece weighs more than 1.
-            more = min(missing, file.bytes - 1) if not file.deletes else 0
-            deletes = self._deletes(file) if file.deletes else self._no_deletes
-            tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, self._everything))
-            missing -= more
-        while missing:  # the rest of the weight: tasks that open a file and read nothing
-            file = partition.files[0]
-            pieces = min(missing, file.bytes)
-            tasks.append(self._task(file, partition.spec_id, pieces, self._no_deletes, self._nothing))
-            missing -= pieces
-        return tasks
-
-    def _task(self, file: BlockFile, spec_id: int, pieces: int, deletes: Any, residuals: Any) -> Any:
-        copy = self._file(file, spec_id, pieces)
-        return self._iceberg.BaseFileScanTask(
-            copy, deletes, self._schema, self._spec_json(spec_id), residuals
-        )
-
-    def _file_of_pieces(self, file: BlockFile, spec_id: int, pieces: int) -> Any:
-        """Return the data file, or a copy of it that can be split into ``pieces``."""
-        original = file.task.file()
-        if pieces == file.row_groups:
-            return original
-        builder = self._iceberg.DataFiles.builder(self._spec(spec_id)).copy(original)
-        copy = builder.withSplitOffsets(self._offsets.subList(0, pieces)).build()
-        # The builder drops them, and rows of v3 tables inherit theirs from the file.
-        copy.setDataSequenceNumber(original.dataSequenceNumber())
-        copy.setFileSequenceNumber(original.fileSequenceNumber())
-        return copy

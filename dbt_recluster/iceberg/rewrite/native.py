@@ -19,6 +19,8 @@ from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -33,7 +35,7 @@ from dbt_recluster.iceberg.rewrite.writing import (
     task_attempts,
 )
 from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted
-from dbt_recluster.iceberg.session.jvm import java_class, java_map, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -90,6 +92,8 @@ _PRIMITIVES = {
     "string": pa.string(),
     "binary": pa.binary(),
 }
+# Columns of files in format 3, by Iceberg's reserved ids.
+_ROW_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
 # Settings that pyarrow's S3 file system follows, by what it calls them.
 _S3_FILE_IO = {
     "access_key": "s3.access-key-id",
@@ -107,7 +111,6 @@ _S3_NO_MATTER = (
     "s3.retry.",
     "s3.preload-client-enabled",
     "s3.cross-region",
-    "s3.client-factory-impl",
     "s3.checksum-enabled",
     "s3.remote-signing-enabled=false",
 )
@@ -139,6 +142,8 @@ _MOST_BYTES = 256 << 20
 # Each task of a set reads all of its unsorted files, and a shuffle reads them twice.
 _MOST_READERS = 8
 _UNSORTED_SHARE = 0.1
+# Positions of deleted rows that each task of a set is given.
+_MOST_DELETED = 1_000_000
 _TASK_MEMORY = 1 << 30
 _LEAST_MEMORY = 128 << 20
 _BATCH_BYTES = 8 << 20  # compressed
@@ -162,7 +167,7 @@ class NativeWriter:
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
-        if any(file.deletes for file in files):
+        if not _are_few_positions([delete for file in files for delete in file.deletes]):
             return "deletes"
         if not all(file.path.endswith(".parquet") and not set("*?[") & set(file.path) for file in files):
             return "files"
@@ -197,17 +202,23 @@ class NativeWriter:
             raise NotNative("off")
         if properties.get(_FORMAT, "parquet").lower() != "parquet":
             raise NotNative("format")
-        if int(self.target.java.operations().current().formatVersion()) > 2:
-            raise NotNative("version")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
         schema = self._schema.arrow
+        columns = [f"c{place}" for place in range(len(schema))]
+        if self._has_row_ids:
+            for name, field_id in _ROW_IDS.items():
+                schema = schema.append(_arrow_field(name, pa.int64(), field_id, False))
+            number, updated = f"c{len(columns)}", f"c{len(columns) + 1}"
+            first = "getvariable('first_row_ids')[file_index + 1]"
+            columns.append(f"coalesce({number}, {first} + file_row_number)")
+            columns.append(f"coalesce({updated}, getvariable('sequence_numbers')[file_index + 1])")
         if any(self._sql.item(item) is None for item in self.key.fields):
             raise NotNative("key")
         return NativeJob(
             id=str(uuid.uuid4()),
             schema=schema,
-            columns=tuple(f"c{place}" for place in range(len(schema))),
+            columns=tuple(columns),
             steps=tuple(map(tuple, self._sql.steps())),
             order=tuple(self._sql.order),
             macros=MACROS,
@@ -216,6 +227,14 @@ class NativeWriter:
             memory_bytes=self._memory(),
             store=self._store(),
         )
+
+    @cached_property
+    def _has_row_ids(self) -> bool:
+        """Whether rows keep their ids, as in format 3."""
+        version = int(self.target.java.operations().current().formatVersion())
+        if version > 3:
+            raise NotNative("version")
+        return version == 3
 
     def _store(self) -> Mapping[str, Any] | None:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
@@ -372,6 +391,7 @@ class NativeWriter:
         tasks, filled = [list[Piece]()], 0
         for plan in plans:
             size, is_whole = plan.group.bytes, self._is_read_whole(plan)
+            deleted = self._deleted(plan.group)
             count = min(plan.blocks, max(1, round(size / share)))
             if is_whole:
                 count = min(count, self._parallelism)
@@ -380,16 +400,21 @@ class NativeWriter:
                 if tasks[-1] and filled + size // count > share:
                     tasks.append([])
                     filled = 0
-                tasks[-1].append(self._piece(plan, first, end, is_whole))
+                tasks[-1].append(self._piece(plan, first, end, is_whole, deleted))
                 filled += size // count
         return tasks
 
-    def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool) -> Piece:
-        provider, group = self.target.java.locationProvider(), plan.group
-        spec = self.target.java.specs().get(group.spec_id)
-        names = ("x",) if spec.isUnpartitioned() else (spec, group.partition, "x")
-        directory = str(provider.newDataLocation(*names)).rpartition("/")[0]
+    def _piece(
+        self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None
+    ) -> Piece:
+        group = plan.group
+        # With object-storage layout, each file has a directory of its own.
+        is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
+        directories = tuple(self._directory(group) for _ in range(end - first if is_hashed else 1))
+        if not is_hashed:
+            directories *= end - first
         sql = BlockSql(self._sql, plan.cuts)
+        variables = sql.variables | (self._row_ids(group) if self._has_row_ids else {})
         spans = [(first, end)] if is_whole else [(block, block + 1) for block in range(first, end)]
         row_bytes = max(1.0, group.bytes / max(1, group.rows))
         row_group = self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
@@ -397,11 +422,61 @@ class NativeWriter:
             group=plan.number,
             first=first,
             files=tuple(file.path for file in group.files),
-            variables=sql.variables,
-            statements=tuple(sql.statement(start, stop, directory) for start, stop in spans),
+            variables=variables,
+            statements=tuple(
+                sql.statement(start, stop, directories[start - first : stop - first]) for start, stop in spans
+            ),
             row_group_rows=max(100, int(row_group / row_bytes)),
             batch_rows=max(1024, min(100_000, int(_BATCH_BYTES / row_bytes))),
+            deleted=deleted,
         )
+
+    def _directory(self, group: FileGroup) -> str:
+        """Return a directory for a new file of a group."""
+        provider, spec = self.target.java.locationProvider(), self.target.java.specs().get(group.spec_id)
+        name = uuid.uuid4().hex
+        names = (name,) if spec.isUnpartitioned() else (spec, group.partition, name)
+        return str(provider.newDataLocation(*names)).rpartition("/")[0]
+
+    def _row_ids(self, group: FileGroup) -> dict[str, pa.Array]:
+        """Return what the rows of each file that do not have them written inherit."""
+        files = [file.task.file() for file in group.files]
+        first = [file.firstRowId() for file in files]
+        updated = [
+            None if row_id is None else file.dataSequenceNumber()
+            for file, row_id in zip(files, first, strict=True)
+        ]
+        return {
+            "first_row_ids": pa.array(first, pa.int64()),
+            "sequence_numbers": pa.array(updated, pa.int64()),
+        }
+
+    def _deleted(self, group: FileGroup) -> pa.Table | None:
+        """Return the positions of deleted rows, by Iceberg's own reader of delete files."""
+        spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
+        functions, java = JavaFunctions(spark), jvm(spark).java
+        read = functions.method(
+            "org.apache.iceberg.io.FileIO",
+            "newInputFile",
+            "org.apache.iceberg.io.InputFile",
+            "org.apache.iceberg.DeleteFile",
+        )
+        loader = self.table.iceberg.data.BaseDeleteLoader(
+            functions.function(read.bindTo(self.table.java.io()))
+        )
+        for place, file in enumerate(group.files):
+            if not file.deletes:
+                continue
+            index = loader.loadPositionDeletes(java_list(spark, file.deletes), file.path)
+            found = java.util.stream.LongStream.builder()
+            index.forEach(found)
+            buffer = java.nio.ByteBuffer.allocate(8 * int(index.cardinality()))
+            buffer.asLongBuffer().put(found.build().toArray())
+            positions.append(np.frombuffer(buffer.array(), ">i8").astype(np.int64))
+            files += [place] * len(positions[-1])
+        if not positions:
+            return None
+        return pa.table({"file": pa.array(files, pa.int64()), "row": np.concatenate(positions)})
 
     def _data_files(self, group: FileGroup, files: Iterable[NativeFile]) -> list[Any]:
         """Return Java data files with Iceberg's metrics."""
@@ -467,6 +542,17 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
     return arguments
 
 
+def _arrow_field(name: str, kind: pa.DataType, field_id: int, required: bool) -> pa.Field:
+    metadata = {b"PARQUET:field_id": str(field_id).encode()}
+    return pa.field(name, kind, nullable=not required, metadata=metadata)
+
+
+def _are_few_positions(deletes: Sequence[Any]) -> bool:
+    """Whether delete files hold positions that one task can bear."""
+    are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
+    return are_positions and sum(int(delete.recordCount()) for delete in deletes) <= _MOST_DELETED
+
+
 class _FileSchema:
     """The Arrow schema of a table's files."""
 
@@ -487,8 +573,7 @@ class _FileSchema:
         return self._field(str(field["name"]), field["type"], field["id"], field["required"])
 
     def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
-        metadata = {b"PARQUET:field_id": str(field_id).encode()}
-        return pa.field(self.name(name), self._type(kind), nullable=not required, metadata=metadata)
+        return _arrow_field(self.name(name), self._type(kind), field_id, required)
 
     def _type(self, kind: Any) -> pa.DataType:
         if isinstance(kind, str):

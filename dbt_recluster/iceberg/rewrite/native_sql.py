@@ -117,9 +117,8 @@ class BlockSql:
             if not place and item.transform != Transform():
                 self.variables["starts_0"] = key.starts(item, values)
 
-    def statement(self, first: int, end: int, directory: str) -> Statement:
+    def statement(self, first: int, end: int, directories: tuple[str, ...]) -> Statement:
         """Return the query of the blocks from one to before another."""
-        directories = (directory,) * (end - first)
         if self._boxes is not None:
             boxes = [self._condition(*self._boxes[number]) for number in range(first, end)]
             if len(boxes) == 1:

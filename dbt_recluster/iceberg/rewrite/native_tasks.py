@@ -40,6 +40,7 @@ class Piece:
     statements: tuple[Statement, ...]
     row_group_rows: int
     batch_rows: int  # that DuckDB hands over at a time
+    deleted: Any = None  # an Arrow table of deleted rows: place of the file, and number of the row in it
 
     @property
     def directories(self) -> list[str]:
@@ -234,7 +235,7 @@ class _Worker:
         return trees
 
     def _scan(self, piece: Piece) -> tuple[str, list[str]]:
-        """Return SQL of the rows of a piece's files, and the columns that their writers had dictionaries for."""
+        """Return a query of the rows of a piece's files, and the columns that their writers had dictionaries for."""
         prefix = "" if self._job.store is None else "s3://"
         paths = [prefix + path_of(file) for file in piece.files]
         for tree in self._trees(paths).values():
@@ -246,9 +247,12 @@ class _Worker:
                     raise _Refused("types: INT96")
         self._set("files", paths)
         scan = (
-            f"read_parquet(getvariable('files'), schema = {self._columns}, hive_partitioning = false, "
-            "file_row_number = true)"
+            "select *, file_index::bigint as file_index from read_parquet(getvariable('files'), "
+            f"schema = {self._columns}, hive_partitioning = false, file_row_number = true)"
         )
+        if piece.deleted is not None:
+            self._connection.register("deleted", piece.deleted)
+            scan = f"select * from ({scan}) anti join deleted on file_index = file and file_row_number = row"
         return scan, self._dictionaries(paths[-1])
 
     def _dictionaries(self, path: str) -> list[str]:
@@ -268,7 +272,7 @@ class _Worker:
         """Write the blocks of a statement."""
         job = self._job
         block = [] if statement.block is None else ["block"]
-        query = f"select * from {scan}"
+        query = scan
         for step in job.steps:
             query = f"select *, {', '.join(step)} from ({query})"
         columns = [*job.columns, *(f"{statement.block} as {name}" for name in block)]

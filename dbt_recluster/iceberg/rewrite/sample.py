@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of, numbers
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions, staged
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, staged
 from dbt_recluster.iceberg.rewrite.key_sql import BlockStart, key_columns
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -83,14 +84,14 @@ def take_samples(
     curve: Curve | None = None,
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
-    rows, partitions, is_utf_8 = _read(table, groups, key, strides)
+    rows, file_of, is_utf_8 = _read(table, groups, key, strides)
     names = [f"key_{position}" for position in range(len(key.fields))]
     if curve is not None:
         rows = rows.append_column(_PLACE, pa.array(curve.index(curve_values(rows, key))))
         names.insert(len(key.leading), _PLACE)
     rows = _sorted_rows(rows, [_GROUP, *names])
     is_new = _is_new_value(rows, [_GROUP, *names])
-    is_sorted = _are_sorted(numbers(rows, "place"), np.cumsum(is_new), partitions)
+    is_sorted = iter(_are_sorted(numbers(rows, "place"), np.cumsum(is_new), file_of))
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
     ranked = None if curve is None or key.leading else Points.of(curve, curve_values(keys, key), counts)
@@ -98,14 +99,13 @@ def take_samples(
     samples = []
     for number, group in enumerate(groups):
         start, stop = map(int, np.searchsorted(group_number, [number, number + 1]))
-        read_by = (place for place, partition in enumerate(partitions) if partition.group == number)
         samples.append(
             GroupSample(
                 values=[column.slice(start, stop - start) for column in values],
                 counts=counts[start:stop],
                 rows=float(group.live_rows or 0),
                 stride=strides[number],
-                is_sorted=tuple(is_sorted[place] for place in read_by for _ in partitions[place].files),
+                is_sorted=tuple(islice(is_sorted, len(group.files))),
                 is_utf_8=is_utf_8,
                 points=ranked and ranked.take(slice(start, stop)).standing_for(group.live_rows or 0),
             )
@@ -123,17 +123,15 @@ def sample_keys(
 
 def _read(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
-) -> tuple[pa.Table, list[ScanPartition], bool]:
+) -> tuple[pa.Table, IntArray, bool]:
     """Read one row of each stride.
 
     Returns:
-        ``place``, ``key_0``... and the group of each row; the partitions that read them; whether all text of the key is
-        UTF-8.
+        ``place``, ``key_0``... and the group of each row; the number of the file that each partition reads; whether all
+        text of the key is UTF-8.
     """
     from pyspark.sql import functions as F
 
-    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
-    group_of = np.array([partition.group for partition in partitions])
     types = table.columns().types
     kinds = [column_type(types[field.column]) for field in key.fields]
     bounding = kinds[:1] if key.leading else kinds
@@ -143,10 +141,12 @@ def _read(
         if kind.arrow == pa.string()
     ]
     row = f"(place & {(1 << _ROW_BITS) - 1}L)"
-    by_partition = ", ".join(f"{strides[group]}L" for group in group_of)
-    stride = f"get(array({by_partition}), cast(shiftright(place, {_ROW_BITS}) as int))"
-    with staged(table, partitions) as files:
-        frame = files.frame
+    with staged(table, groups) as files:
+        frame, group_of = files.frame, np.array(files.group_of)
+        stride = f"{strides[0]}L"
+        if len(set(strides)) > 1:
+            by_partition = ", ".join(f"{strides[group]}L" for group in group_of)
+            stride = f"get(array({by_partition}), cast(shiftright(place, {_ROW_BITS}) as int))"
         if texts:
             # Spark 3.5 has no function for it.
             is_utf_8 = "is_valid_utf8({0})"
@@ -164,9 +164,9 @@ def _read(
         rows = collect_arrow(frame)
         rows = rows.append_column(_GROUP, pa.array(group_of[numbers(rows, "place") >> _ROW_BITS]))
         if not texts:
-            return rows, partitions, True
+            return rows, np.array(files.file_of), True
         metrics = frame._jdf.queryExecution().observedMetrics()
-        return rows, partitions, not metrics.apply(_NOT_UTF_8).get(0)
+        return rows, np.array(files.file_of), not metrics.apply(_NOT_UTF_8).get(0)
 
 
 def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[FileGroup]:
@@ -174,12 +174,11 @@ def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[
     unknown = [group for group in groups if group.live_rows is None]
     if not unknown:
         return list(groups)
-    partitions = scan_partitions(unknown, table.spark.sparkContext.defaultParallelism)
     counts = [0] * len(unknown)
-    with job_step(table.spark, "count rows"), staged(table, partitions) as files:
+    with job_step(table.spark, "count rows"), staged(table, unknown) as files:
         rows = files.frame.selectExpr("spark_partition_id() as partition").groupBy("partition").count()
         for partition, count in rows.collect():
-            counts[partitions[partition].group] += count
+            counts[files.group_of[partition]] += count
     counted = iter(counts)
     return [replace(g, live_rows=next(counted)) if g.live_rows is None else g for g in groups]
 
@@ -216,16 +215,15 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
     return new
 
 
-def _are_sorted(place: IntArray, key: IntArray, partitions: Sequence[ScanPartition]) -> list[bool]:
-    """Tell which partitions read sorted files: read in order, the key falls only between two files.
+def _are_sorted(place: IntArray, key: IntArray, file_of: IntArray) -> list[bool]:
+    """Tell which files are sorted: read in order, the key never falls.
 
     Each sampled row, in the order of the key, has the place where it was read and the rank of its key: int64 (n,).
     """
     order = np.argsort(place, kind="stable")
-    partition = place[order] >> _ROW_BITS
-    falls = (np.diff(key[order]) < 0) & (np.diff(partition) == 0)
-    count = np.bincount(partition[1:][falls], minlength=len(partitions))
-    return [bool(count[number] < len(read.files)) for number, read in enumerate(partitions)]
+    file = file_of[place[order] >> _ROW_BITS]
+    falls = file[1:][(np.diff(key[order]) < 0) & (np.diff(file) == 0)]
+    return (np.bincount(falls, minlength=file_of[-1] + 1) == 0).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
     GroupPlan,
     RewrittenGroup,
-    ScanPartition,
     StagedFiles,
-    scan_partitions,
     staged,
 )
 from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
@@ -58,12 +56,12 @@ class SparkWriter:
     ) -> None:
         """Write groups, and add each to ``rewritten`` by its number."""
 
-        def job_of(plan: GroupPlan) -> tuple[int, bool]:
-            return plan.group.spec_id, plan.blocks > 1
+        def spec_of(plan: GroupPlan) -> int:
+            return plan.group.spec_id
 
-        for (spec_id, is_cut), members in groupby(sorted(plans, key=job_of), key=job_of):
+        for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
             of_job = list(members)
-            files = self._write(of_job, jobs, spec_id, is_cut)
+            files = self._write(of_job, jobs, spec_id)
             try:
                 merged = assign_files(self.table, files, [plan.group for plan in of_job])
             except BaseException as e:
@@ -71,21 +69,13 @@ class SparkWriter:
                 raise
             rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
 
-    def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int, is_cut: bool) -> list[Any]:
+    def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
-        if is_cut:
-            parallelism = self.table.spark.sparkContext.defaultParallelism
-            partitions = scan_partitions([plan.group for plan in plans], parallelism)
-        else:
-            partitions = [ScanPartition(plan.group.files, spec_id) for plan in plans]
         writers = [plan for plan in plans for _ in range(plan.blocks)]
-        with staged(self.table, partitions) as source:
+        with staged(self.table, [plan.group for plan in plans]) as source:
             rows = KeyedRows.of(source.frame, self.key, self.curve)
-            if is_cut:
-                group_of = [partition.group for partition in partitions]
-                rows = rows.with_blocks([plan.cuts for plan in plans], group_of).shuffled(len(writers))
-            step, stages = ("merge by a shuffle", 2) if is_cut else ("merge", 1)
-            with jobs.write(step, source.set_id, [plan.number for plan in writers], stages):
+            rows = rows.with_blocks([plan.cuts for plan in plans], source.group_of).shuffled(len(writers))
+            with jobs.write("merge by a shuffle", source.set_id, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
                 return write_files(self.target, rows.to_write(), source, spec_id, written_to)
 
