@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import is_dataclass
-from typing import Any, get_type_hints
+from inspect import get_annotations
+from typing import Any
 
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):\n", re.MULTILINE)
 
@@ -94,7 +95,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     metrics = {"clustering_depth": "average_depth", "clustering_ratio": "clustering_ratio"}
     answers = {}
     for name, operation in OPERATIONS.items():
-        kind = get_type_hints(operation.run)["return"]
+        kind = get_annotations(operation.function, eval_str=True)["return"]
         if name == "clustering_information":
             answers[name] = information
         elif name in metrics:
@@ -103,7 +104,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
             ]
             answers[name] = [row for row in information if row[0] in shown]
         elif not operation.finish:
-            answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.run, "Returns")
+            answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}

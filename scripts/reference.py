@@ -107,9 +107,8 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
-    from dbt_recluster.adapter.operations import TEST, TEST_ARGUMENTS
-    from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.inspection import OPERATIONS
+    from dbt_recluster.operations.declaration import FORMAT, TABLE, arguments_of, meaning_of
+    from dbt_recluster.operations.inspection import OPERATIONS, well_clustered
 
     parts = [
         _NOTE,
@@ -134,8 +133,8 @@ def operations() -> str:
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
             parts.append(table(("argument", "what it is", "default"), rows) + "\n")
-    rows = [(f"`{each.name}`", markdown(each.meaning)) for each in TEST_ARGUMENTS]
-    parts += ["# Generic test\n", f"## well_clustered\n\n{markdown(TEST)}\n"]
+    rows = [(f"`{each.name}`", markdown(each.meaning)) for each in arguments_of(well_clustered)]
+    parts += ["# Generic test\n", f"## well_clustered\n\n{markdown(meaning_of(well_clustered))}\n"]
     parts.append(f"{table(('argument', 'what it is'), rows)}\n")
     return "\n".join(parts)
 
@@ -172,16 +171,16 @@ def macros_documentation() -> str:
 
 def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
-    from dbt_recluster.adapter.operations import LIMITS, TEST, TEST_ARGUMENTS
+    from dbt_recluster.operations.declaration import arguments_of, meaning_of
+    from dbt_recluster.operations.inspection import well_clustered
 
-    types = {
-        **dict.fromkeys([limit.name for limit in LIMITS], "optional[float]"),
-        "predicate": "optional[string]",
-    }
+    types = {"cluster_by": "any", "predicate": "optional[string]"}
     listed = [{"name": "model", "type": "relation", "description": "The table; dbt fills it in."}]
-    for each in TEST_ARGUMENTS:
-        listed.append({"name": each.name, "type": types.get(each.name, "any"), "description": each.meaning})
-    return _yaml([{"name": "test_well_clustered", "description": TEST, "arguments": listed}])
+    for each in arguments_of(well_clustered):
+        kind = types.get(each.name, "optional[float]")
+        listed.append({"name": each.name, "type": kind, "description": each.meaning})
+    entry = {"name": "test_well_clustered", "description": meaning_of(well_clustered), "arguments": listed}
+    return _yaml([entry])
 
 
 def _yaml(macros: list[dict[str, Any]]) -> str:

@@ -42,9 +42,8 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.operations.declaration import BRANCH, METRICS, PRICES, Answer, Call, RunBudget
-from dbt_recluster.operations.inspection import record_metrics
-from dbt_recluster.operations.table_changes import recluster
+from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget
+from dbt_recluster.operations.inspection import OPERATIONS, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
 from dbt_recluster.report.operation_text import maintained
 from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, recluster_line, summary
@@ -164,7 +163,7 @@ class AfterBuild:
 
     def recluster(self, arguments: Mapping[str, Any]) -> None:
         """Recluster the table or a branch, and complete dbt's response; its figures are those of the table."""
-        answer, branch = self._recluster(arguments), arguments.get(BRANCH.name)
+        answer, branch = self._recluster(arguments), arguments.get("branch")
         if branch is not None and answer.result is not None:
             answer = replace(answer, text=f"branch {branch}: {summary(answer.result)}", result=None)
         self._respond(answer)
@@ -192,7 +191,7 @@ class AfterBuild:
             if run.submission is not None:
                 return self._submit(run.submission, arguments)
             with self._session.cancellable():
-                result = recluster.run(call)
+                result = OPERATIONS["recluster"].run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
             answer = Answer(name, {}, call=call)

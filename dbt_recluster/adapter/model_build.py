@@ -32,7 +32,6 @@ from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations.declaration import BRANCH
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
@@ -242,7 +241,7 @@ class ModelBuild:
 
     def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Recluster the node's table for a hook, in place of the automatic recluster unless it is a branch."""
-        self._is_reclustered |= arguments.get(BRANCH.name) is None
+        self._is_reclustered |= arguments.get("branch") is None
         if not self._tables.is_iceberg(macros["this"]):
             warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
             warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")

@@ -6,7 +6,6 @@ The figures are those of the generic test ``well_clustered``, of dbt docs, and o
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,26 +24,28 @@ from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
-    BRANCH,
     FORMAT,
-    MEASURED_KEY,
     TABLE,
-    WHERE,
     Answer,
-    Argument,
+    Context,
     Ending,
     Operation,
     RunBudget,
+    arguments_of,
     failure_line,
     read_arguments,
     run_operation,
 )
-from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, operation_named, record_metrics
-from dbt_recluster.operations.table_changes import recluster
+from dbt_recluster.operations.inspection import (
+    OPERATIONS,
+    metrics_path,
+    operation_named,
+    record_metrics,
+    well_clustered,
+)
 from dbt_recluster.operations.tables import (
     TABLES,
     Node,
@@ -60,16 +61,15 @@ from dbt_recluster.text import size
 
 
 @dataclass
-class DbtContext:
-    """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`)."""
+class DbtContext(Context):
+    """Where operations run in dbt."""
 
     adapter: SparkAdapter
     tables: Tables
     budget: RunBudget
     trigger: str = "manual"
-    resume: str = RESUME_WITH_DBT
     absent: str = "not built yet as an Iceberg table"
-    records_options: bool = False
+    resume = RESUME_WITH_DBT
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table."""
@@ -189,12 +189,9 @@ def _end(
     operation: Operation, answers: list[Answer], arguments: Mapping[str, Any], target: Mapping[str, Any]
 ) -> Ending:
     """Return what is printed after the last table."""
-    if operation.finish is not None:
-        ending = operation.finish(answers, arguments)
-    else:
-        values = [answer.values for answer in answers]
-        is_single = isinstance(arguments["table"], str) and len(values) == 1
-        ending = Ending("", values[0] if is_single else values)
+    ending = operation.end(answers, arguments)
+    if operation.finish is None and isinstance(arguments["table"], str) and len(answers) == 1:
+        ending = Ending("", answers[0].values)
     if arguments["format"] == "json":
         return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
     none = "No Iceberg table of this project is built yet for the target {name}, whose schema is {schema}."
@@ -217,7 +214,7 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
 
 def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked arguments of a hook that reclusters its node's own table."""
-    arguments = recluster.read((TABLE, FORMAT), given)
+    arguments = OPERATIONS["recluster"].read((TABLE, FORMAT), given)
     if macros["load_result"]("main") is None:
         raise OptionError(
             f"recluster() of {macros['model']['name']} is called before its table is built: it is for a post_hook, and "
@@ -254,7 +251,7 @@ def check_hooks(macros: Mapping[str, Any]) -> bool:
             tables = [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]
             for table in (table for table in tables if len(name_parts(table)) == 1):
                 required_table(table, list(macros["graph"]["nodes"].values()))
-            if name == recluster.name and not read["dry_run"] and read[BRANCH.name] is None:
+            if name == "recluster" and not read["dry_run"] and read["branch"] is None:
                 is_reclustered |= is_known and is_own and hook in macros["post_hooks"]
     return is_reclustered
 
@@ -289,54 +286,16 @@ def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---
 
 
-def _limit(name: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Argument:
-    def read(value: Any) -> float | None:
-        limit = parse_number(value)
-        return limit if limit is not None and least <= limit <= greatest else None
-
-    among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
-    return Argument(name, parser(f"a number {among}", read), meaning)
-
-
-TEST = (
-    "A generic test, for models, seeds, snapshots and sources: fails when an Iceberg table is clustered worse than the "
-    "limits given, of which there must be one. Reads the table's metadata, not its rows."
-)
-# The figure that each argument limits.
-LIMITS = {
-    _limit("max_average_depth", "The greatest average depth that passes, at least 1."): "average_depth",
-    _limit("max_p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."): "p95_depth",
-    _limit(
-        "max_fragmentation",
-        "How many blocks there may be for each full one that their rows and bytes would make, in the worst partition; "
-        "at least 1.",
-    ): "max_fragmentation",
-    _limit("min_ratio", "The least reducible ratio that passes, 0 to 100.", 0.0, 100.0): "reducible_ratio",
-}
-TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
-
-
 def broken_limits(
     model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
-    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``measured`` and ``text``."""
-    arguments = read_arguments("well_clustered", TEST_ARGUMENTS, given)
+    """Return the limits of the generic test that the table of ``model`` exceeds."""
+    arguments = read_arguments("well_clustered", arguments_of(well_clustered), given)
     if not isinstance(model, BaseRelation):
         raise OptionError(
             "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
         )
-    limits = [limit for limit in LIMITS if arguments[limit.name] is not None]
-    if not limits:
-        raise OptionError(f"well_clustered needs a limit: {', '.join(limit.name for limit in LIMITS)}")
-    table, key = open_table(model.render()), arguments["cluster_by"]
-    information = table_information(table if key is None else table.under(key), arguments["predicate"])
-    prefix, broken = f"{table.name} by {information['cluster_key']}", []
-    for limit in limits:
-        name, allowed, value = limit.name, arguments[limit.name], float(information[LIMITS[limit]])
-        if value < allowed if name.startswith("min") else value > allowed:
-            text = f"{prefix}: {name} is {allowed:g}, and it has {value:g}"
-            broken.append({"limit": name, "allowed": allowed, "measured": value, "text": text})
-    return broken
+    return well_clustered(lambda: open_table(model.render()), **arguments)
 
 
 def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.result import ProgressCallback
@@ -12,6 +12,16 @@ from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, Wh
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
 from dbt_recluster.planner import Policy
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:  # Python 3.10 has none, and the command does without typing_extensions
+
+    class Unpack:
+        """Stands for the type that it is applied to."""
+
+        __class_getitem__ = staticmethod(lambda kind: kind)
+
 
 TRIGGERS = ("run", "manual")
 
@@ -209,3 +219,21 @@ def property_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+class PlanningOptions(TypedDict, total=False):
+    """The options that every plan follows, as keywords."""
+
+    depth: Depth | None
+    strategy: str | None
+    block_rows: int | None
+
+
+class ReclusteringOptions(PlanningOptions, total=False):
+    """The options of a recluster, as keywords."""
+
+    final: bool | None
+    where: str | None
+    max_merge_blocks: int | None
+    max_bytes: int | str | None
+    max_seconds: float | None

@@ -38,9 +38,9 @@ from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.declaration import (
     Answer,
     Call,
+    Context,
     Ending,
     Operation,
-    RunBudget,
     failure_line,
     run_operation,
 )
@@ -88,11 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return job.stop(short_message(e), code)
 
 
-class _Job:
-    """A command on its tables, and the context of its operation (``operations.declaration.Context``)."""
+class _Job(Context):
+    """A command on its tables, and the context of its operation."""
 
     resume = RESUME_WITHOUT_DBT
-    absent = ""
     records_options = True
 
     def __init__(self, request: Request, operation: Operation) -> None:
@@ -104,7 +103,6 @@ class _Job:
         self._opened: tuple[str, ClusteredTable] | None = None
         self._manifest: Manifest | None = None
         self._nodes: list[Node] = []  # of the manifest: all, or those that are selected and built
-        self.budget = RunBudget()
         self.trigger = "manual" if request.run_results is None else "run"
 
     def read_manifest(self) -> None:
@@ -131,7 +129,7 @@ class _Job:
         for warning in record_metrics(self._answers, metrics_path(operation, request.arguments)):
             _note(warning)
         if operation.finish is not None:
-            self._ending = operation.finish(self._answers, request.arguments)
+            self._ending = operation.end(self._answers, request.arguments)
             if self._answers and self._ending.text:
                 self._print(self._ending.text)
         if self._left_out or not self._answers:

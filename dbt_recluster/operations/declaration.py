@@ -1,18 +1,22 @@
-"""Declarations: what an operation and its arguments are, a call of an operation on one table, and its run on many.
+"""Operations: each is a typed function of a :class:`Call`, from which everything that offers it is made.
 
-The operations themselves are declared in their own modules, each in a :class:`OperationTable`.
+The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning. Parameters
+without one are for Python alone.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Protocol
+from datetime import datetime
+from functools import cache, cached_property, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
-from dbt_recluster.advice.cost_model import parse_prices
+from dbt_recluster.advice.cost_model import PriceList, parse_prices
 from dbt_recluster.advice.overview import parse_metrics_file
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
@@ -20,11 +24,18 @@ from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.actions import CatalogFiles
-from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
+from dbt_recluster.iceberg.session.environment import check_has_jvm
+from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.key.cluster_key import parse_cluster_key
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
 from dbt_recluster.text import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class RunBudget:
@@ -57,29 +68,34 @@ class RunBudget:
         self._spent += count
 
 
-class Context(Protocol):
-    """Where operations run: dbt or the command."""
+class Context:
+    """Where operations run: dbt, the command, or, as here, Python."""
 
-    budget: RunBudget  # for all tables together
-    trigger: str  # ``run`` after a build, otherwise ``manual``
-    resume: str  # the command that resumes a suspended table, with ``%s`` for its name
-    absent: str  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
-    records_options: bool  # whether a recluster records the model's options with the table
+    budget = RunBudget()  # for all tables together
+    trigger = "manual"  # or ``run`` after a build
+    resume = ""  # the command that resumes a suspended table, with ``%s`` for its name
+    absent = ""  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
+    records_options = False  # whether a recluster records the model's options with the table
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
+        raise NotImplementedError
 
     def exists(self, target: Target) -> bool:
         """Return whether to work on a table that the user did not name."""
+        raise NotImplementedError
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads a node's table, by name."""
+        raise NotImplementedError
 
     def progress(self) -> ProgressCallback | None:
         """Return a callback for the progress of one recluster, or None."""
+        return None
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -95,7 +111,7 @@ class Call:
     @cached_property
     def opened(self) -> ClusteredTable:
         """The table under the key of its sort order, on the operation's branch."""
-        table, branch = self.context.open(self.target.relation), self.arguments.get(BRANCH.name)
+        table, branch = self.context.open(self.target.relation), self.arguments.get("branch")
         return table if branch is None else table.on_branch(branch)
 
     @cached_property
@@ -126,11 +142,11 @@ class Call:
 class Argument:
     """An argument of an operation; ``max_bytes`` is ``--max-bytes`` on the command line."""
 
-    name: str
     parse: Parser  # reads a value other than None
-    meaning: str  # a sentence for the reference and for help
     metavar: str = "VALUE"  # stands for the value in help; empty for one that is true or false
-    otherwise: str = "none"  # the default in words
+    meaning: str = ""  # a sentence for the reference and for help
+    otherwise: str = ""  # the default in words
+    name: str = ""
     default: Any = None
     is_list: bool = False  # whether the command line may repeat it
     var: str = ""  # the var of a dbt project that stands in for it
@@ -138,6 +154,64 @@ class Argument:
     def read(self, value: Any) -> Any:
         """Return a value, checked; the default for None."""
         return self.default if value is None else self.parse(self.name, value)
+
+
+@cache
+def arguments_of(function: Callable[..., Any]) -> tuple[Argument, ...]:
+    """Return the arguments of a function, by its annotations and its docstring."""
+    texts, hints = documented_arguments(function), inspect.get_annotations(function, eval_str=True)
+    arguments: list[Argument] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments += (known for option, known in OPTIONS.items() if option in hints[name].__annotations__)
+        for known in getattr(hints.get(name), "__metadata__", ()):
+            meaning, _, otherwise = texts.get(name, "").partition(" By default, ")
+            otherwise = otherwise.rstrip(".") or known.otherwise or str(parameter.default).lower()
+            facts = {"name": name, "meaning": meaning or known.meaning, "otherwise": otherwise}
+            arguments.append(replace(known, **facts, default=parameter.default))
+    return tuple(arguments)
+
+
+def meaning_of(function: Callable[..., Any]) -> str:
+    """Return the first paragraph of a docstring."""
+    return " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+
+
+def documented_arguments(function: Callable[..., Any]) -> dict[str, str]:
+    _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text.partition("\n\n")[0], re.MULTILINE)
+    return {name: " ".join(meaning.split()) for name, meaning in entries}
+
+
+TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P], T]
+
+
+def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction[P, T]:
+    """Return the function of Python that does to one table what ``function`` does to a call."""
+    own, keyword = arguments_of(function), inspect.Parameter.KEYWORD_ONLY
+    _, *given = inspect.signature(function).parameters.values()
+    named = {parameter.name: parameter for parameter in given if parameter.kind is not parameter.VAR_KEYWORD}
+    options = [argument.name for argument in own if argument.name not in named]
+    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("spark", "table")]
+    more = [inspect.Parameter(name, keyword, default=None, annotation="Any") for name in options]
+    signature = inspect.signature(function).replace(parameters=[*first, *named.values(), *more])
+
+    @wraps(function)
+    def of_table(*args: Any, **kwargs: Any) -> T:
+        words = signature.bind(*args, **kwargs).arguments
+        spark, table = words.pop("spark"), words.pop("table")
+        check_has_jvm(spark)
+        words |= {argument.name: argument.read(words.get(argument.name)) for argument in own}
+        with Interruptible(spark):
+            opened = table if isinstance(table, ClusteredTable) else ClusteredTable(spark, table)
+            opened = opened if words.get("cluster_by") is None else opened.under(words["cluster_by"])
+            opened = opened if words.get("branch") is None else opened.on_branch(words["branch"])
+            call = Call(Target(opened.name), words, Context())
+            call.opened = call.table = opened
+            return function(call, **words)  # type: ignore[call-arg]
+
+    of_table.__signature__ = signature  # type: ignore[attr-defined]
+    return of_table
 
 
 @dataclass(frozen=True)
@@ -173,11 +247,10 @@ class Operation:
     """An operation on tables, one after the other."""
 
     name: str  # in ``dbt run-operation``; hyphens replace underscores in the command
-    short: str  # its other name on the command line
-    meaning: str  # for the reference and for help; the first sentence stands alone
-    run: Callable[[Call], Any]  # does it to one table; returns a result with ``as_dict``, or JSON values
+    function: Callable[..., Any]  # does it to a call; returns a result with ``as_dict``, or JSON values
     text: Callable[[Any, Call], str]  # writes the result of one table for people
-    arguments: tuple[Argument, ...] = ()  # besides those that choose tables, and ``format``
+    more: tuple[Argument, ...] = ()  # arguments that the function does not take
+    short: str = ""  # its other name on the command line
     detail: Callable[[Any], str] = lambda _: ""  # writes what belongs below the text, such as a plan
     eligible: Eligible = CLUSTERED  # which tables it is for, among those that the user did not name
     needs_choice: bool = False  # whether the user must name or select tables
@@ -185,7 +258,28 @@ class Operation:
     is_rewrite: bool = False
     order: Callable[[list[Call]], list[Call]] = list  # sorts the calls; as the tables were chosen, by default
     # Combines the answers of all tables, even of none, into one that is printed in their place.
-    finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
+    finish: Callable[..., Ending] | None = None
+
+    @property
+    def meaning(self) -> str:
+        """What it does, for the reference and for help; the first sentence stands alone."""
+        return meaning_of(self.function)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its arguments, besides those that choose tables, and ``format``."""
+        return (*arguments_of(self.function), *(arguments_of(self.finish) if self.finish else ()), *self.more)
+
+    def run(self, call: Call) -> Any:
+        """Do it to one table."""
+        own = arguments_of(self.function)
+        return self.function(call, **{each.name: call.arguments.get(each.name, each.default) for each in own})
+
+    def end(self, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+        """Return what is printed after the last table."""
+        if self.finish is None:
+            return Ending("", [answer.values for answer in answers])
+        return self.finish(answers, **{each.name: arguments[each.name] for each in arguments_of(self.finish)})
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
@@ -212,18 +306,17 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
 
 
 class OperationTable(dict[str, Operation]):
-    """Operations by name, each declared by a decorator of the function that runs it."""
+    """Operations by name."""
 
     def declare(
-        self, text: Callable[[Any, Call], str], *arguments: Argument, short: str = "", **facts: Any
-    ) -> Callable[[Callable[[Call], Any]], Operation]:
-        """Declare a function as the operation of its name; ``meaning`` is the first paragraph of its docstring."""
+        self, text: Callable[[Any, Call], str], *more: Argument, **facts: Any
+    ) -> Callable[[Callable[Concatenate[Call, P], T]], TableFunction[P, T]]:
+        """Declare a function as the operation of its name, and make it a function of Python."""
 
-        def declared(run: Callable[[Call], Any]) -> Operation:
-            name = facts.pop("name", run.__name__)
-            meaning = facts.pop("meaning", "") or " ".join((run.__doc__ or "").partition("\n\n")[0].split())
-            self[name] = Operation(name, short, meaning, run, text, arguments, **facts)
-            return self[name]
+        def declared(function: Callable[Concatenate[Call, P], T]) -> TableFunction[P, T]:
+            name = function.__name__
+            self[name] = Operation(name, function, text, more, **facts)
+            return table_function(function)
 
         return declared
 
@@ -286,74 +379,67 @@ def _tables(value: Any) -> Any:
     return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
 
 
-def key_argument(meaning: str) -> Argument:
-    """Return the argument that names a cluster key."""
-    return Argument(
-        "cluster_by",
-        lambda _, value: parse_cluster_key(value),
-        f"{meaning}: columns or expressions, a list or separated by commas.",
-        "KEY",
-        "the model's, else the table's sort order",
-    )
-
-
-def flag(name: str, meaning: str, *, default: bool = False) -> Argument:
-    """Return an argument that is true or false."""
-    return Argument(name, values.parse_boolean, meaning, "", str(default).lower(), default)
-
-
 TABLE = Argument(
-    "table",
     values.parser("a relation, the name of a model, or a list of them", _tables),
-    "A relation (schema.table), the name or unique id of a model, or a list of these.",
     "TABLE",
+    "A relation (schema.table), the name or unique id of a model, or a list of these.",
     "every model that it is for",
+    "table",
 )
 FORMAT = Argument(
-    "format",
     values.parser(
         "text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())
     ),
-    "text for people, json for programs; with dbt's --quiet nothing else is printed.",
     "FORMAT",
+    "text for people, json for programs; with dbt's --quiet nothing else is printed.",
     "text",
+    "format",
     "text",
 )
 METRICS = Argument(
-    "metrics",
     parse_metrics_file,
-    "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
     "FILE",
+    "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
     "none; in dbt, the project's var recluster_metrics_file",
+    "metrics",
     var="recluster_metrics_file",
 )
 PRICES = Argument(
-    "prices",
     parse_prices,
-    "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
     "PRICES",
+    "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
     "none; in dbt, the project's var recluster_prices",
     var="recluster_prices",
 )
-MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
-WHERE = Argument(
-    "where",
-    values.parse_predicate,
-    "A predicate on the table's columns; only blocks that may hold a matching row count.",
-    "PREDICATE",
+Flag = Annotated[bool, Argument(values.parse_boolean, "")]
+_KEY = Argument(
+    lambda _, value: value if isinstance(value, ClusterKey) else parse_cluster_key(value),
+    "KEY",
+    otherwise="the model's, else the table's sort order",
 )
-BRANCH = Argument("branch", values.parse_branch, "A branch of the tables, in place of main.", "NAME", "main")
-SINCE = Argument(
-    "since",
-    values.parse_moment,
-    "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'.",
-    "TIME",
-    "all",
+Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
+_MEASURED_KEY = (
+    "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
 )
+MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
+Where = Annotated[
+    str | None,
+    Argument(
+        values.parse_predicate,
+        "PREDICATE",
+        "A predicate on the table's columns; only blocks that may hold a matching row count.",
+    ),
+]
+Branch = Annotated[
+    str | None, Argument(values.parse_branch, "NAME", "A branch of the tables, in place of main.", "main")
+]
+Moment = Annotated[datetime | None, Argument(values.parse_moment, "TIME")]
+_SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
+Since = Annotated[datetime | None, Argument(values.parse_moment, "TIME", _SINCE, "all")]
+Prices = Annotated[PriceList | None, PRICES]
 # The arguments that override options of the model or the table.
 OPTIONS = {
-    name: Argument(name, option.parse, option.meaning, option.metavar, "what the model or the table says")
+    name: Argument(option.parse, option.metavar, option.meaning, "what the model or the table says", name)
     for name, option in RECLUSTER_OPTIONS.items()
     if option.metavar is not None
 }
-PLANNING = tuple(OPTIONS[name] for name in ("depth", "strategy", "block_rows"))

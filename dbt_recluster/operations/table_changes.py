@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import wraps
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 from dbt_recluster.advice.cost_model import CostModel, recluster_table
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.values import parse_end, parse_moment, parse_reason, parse_snapshot_count
+from dbt_recluster.clustering.options import ReclusteringOptions, Unpack
+from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
+from dbt_recluster.clustering.table_maintenance import (
+    FilesRewritten,
+    Maintained,
+    OrphansRemoved,
+    SnapshotsExpired,
+    TableMaintenance,
+)
+from dbt_recluster.clustering.values import parse_end, parse_reason, parse_snapshot_count
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.operations.declaration import (
-    BRANCH,
     METRICS,
-    OPTIONS,
     Argument,
+    Branch,
     Call,
+    Flag,
+    Key,
+    Moment,
     OperationTable,
-    flag,
-    key_argument,
 )
-from dbt_recluster.operations.tables import (
-    EVERY_TABLE,
-    MAINTAINED,
-    Eligible,
-    recorded_key,
-    unknown_properties,
-)
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.recluster_text import plan_table, recluster_line
 
@@ -100,33 +101,53 @@ def gain_first(calls: list[Call]) -> list[Call]:
 
 @OPERATIONS.declare(
     lambda result, call: recluster_line(result, call.context.resume),
-    *OPTIONS.values(),
-    flag("dry_run", "Print the plan, its bytes and its duration, and rewrite nothing."),
-    key_argument(
-        "The cluster key of a single table, which becomes its sort order; a model's key is changed in its "
-        "configuration"
-    ),
-    BRANCH,
     METRICS,
     detail=plan_table,
     is_rewrite=True,
     order=gain_first,
 )
-def recluster(call: Call) -> ReclusterResult:
+def recluster(
+    call: Call,
+    cluster_by: Key = None,
+    *,
+    dry_run: Flag = False,
+    branch: Branch = None,
+    reads: str | Sequence[str | Mapping[str, Any]] | None = None,
+    trigger: str | None = None,
+    listener: ProgressCallback | None = None,
+    **options: Unpack[ReclusteringOptions],
+) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
     table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others,
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
+
+    Args:
+        cluster_by: The cluster key of a single table, which becomes its sort order; a model's key is changed in its
+            configuration: columns or expressions, a list or separated by commas.
+        dry_run: Print the plan, its bytes and its duration, and rewrite nothing.
+        reads: What queries read, as the option of a model.
+        trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
+        listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
+            another thread), and when it is committed.
+
+    Raises:
+        ConcurrentChangeError: Other writers were faster five times in a row.
+        MergeFailedError, CommitFailedError: Blocks could not be read or written, or the catalog did not answer.
+        CommitStateUnknownError: The catalog did not confirm a commit.
+        CommitMismatchError: What was committed beside another writer's commit has to be rolled back.
+        OrphanFilesError: Something failed, and files written before could not be deleted.
     """
     call.warnings.extend(_warnings(call))
-    options = call.options(trigger=call.context.trigger, progress=call.context.progress())
+    progress = listener or call.context.progress()
+    given = call.options(trigger=trigger or call.context.trigger, progress=progress)
     model, changes, warnings, budget = call.target.options, {}, [], call.context.budget
-    with budget.limit(options.max_bytes) as max_bytes:
+    with budget.limit(given.max_bytes) as max_bytes:
         try:
-            if call.arguments.get(BRANCH.name) is None:
-                warnings = [] if options.dry_run else _record_reads(call)
+            if branch is None:
+                warnings = [] if given.dry_run else _record_reads(call)
                 if model is not None and call.context.records_options:
                     changes = model.recorded(call.opened.iceberg.properties)
-            result = recluster_table(call.table, replace(options, max_bytes=max_bytes), changes)
+            result = recluster_table(call.table, replace(given, max_bytes=max_bytes), changes)
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
             raise
@@ -138,23 +159,29 @@ def recluster(call: Call) -> ReclusterResult:
 
 @OPERATIONS.declare(
     lambda values, call: operation_text.suspended(values, call.context.resume),
-    Argument("reason", parse_reason, "Why, in at most 200 characters.", "TEXT"),
-    Argument("until", parse_end, "When it ends: a date, or a time, in UTC.", "TIME", "never"),
     METRICS,
     short="suspend",
     needs_choice=True,
 )
-def suspend_recluster(call: Call) -> dict[str, Any]:
+def suspend_recluster(
+    call: Call,
+    reason: Annotated[str | None, Argument(parse_reason, "TEXT")] = None,
+    until: Annotated[datetime | None, Argument(parse_end, "TIME")] = None,
+) -> dict[str, Any]:
     """Suspend all reclustering of tables, after a run or by hand, until resume_recluster or a time. The suspension is a
     property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
     before its next round.
+
+    Args:
+        reason: Why, in at most 200 characters.
+        until: When it ends: a date, or a time, in UTC. By default, never.
 
     Returns:
         table: The table.
         suspended: Since when it is suspended, ISO 8601 in UTC.
         suspension: Since when, by whom, until when and the reason.
     """
-    suspension = call.opened.suspend(call.arguments["reason"], call.arguments["until"])
+    suspension = call.opened.suspend(reason, until)
     return {"table": call.target.relation, "suspended": suspension.since, "suspension": asdict(suspension)}
 
 
@@ -173,103 +200,100 @@ def resume_recluster(call: Call) -> dict[str, Any]:
     return {"table": call.target.relation, "suspended": None, "was_suspended": since}
 
 
-def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> None:
-    """Declare the method of :class:`TableMaintenance` of this name; the method takes all arguments but ``metrics``."""
-    method = getattr(TableMaintenance, name)
-
-    @wraps(method)
-    def run(call: Call) -> Any:
-        given = {each.name: call.arguments[each.name] for each in arguments if each is not METRICS}
-        return method(TableMaintenance(call.opened.iceberg, catalog=call.catalog), **given)
-
-    OPERATIONS.declare(
-        lambda result, _: operation_text.maintained(result.as_dict()),
-        *arguments,
-        meaning=meaning,
-        eligible=eligible,
-        needs_choice=eligible is EVERY_TABLE,
-    )(run)
+def _maintained(result: SnapshotsExpired | OrphansRemoved | FilesRewritten | Maintained, _: Call) -> str:
+    return operation_text.maintained(result.as_dict())
 
 
-def _older_than(meaning: str, otherwise: str) -> Argument:
-    return Argument("older_than", parse_moment, meaning, "TIME", otherwise)
+def _maintenance(call: Call) -> TableMaintenance:
+    return TableMaintenance(call.opened.iceberg, catalog=call.catalog)
 
 
-_declare(
-    "expire_snapshots",
-    "Expire the snapshots of tables, and delete the data and delete files that no other snapshot references, such as "
-    "blocks that merges have replaced. Branches and tags stay. Expired snapshots leave history and time travel.",
-    _older_than(
-        "Snapshots committed before it expire: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
-        "Within the past hour it is refused.",
-        "the table's history.expire.max-snapshot-age-ms, else 5 days",
-    ),
-    Argument(
-        "retain_last",
-        parse_snapshot_count,
-        "How many snapshots stay, however old.",
-        "NUMBER",
-        "the table's history.expire.min-snapshots-to-keep, else 1",
-    ),
-    flag(
-        "force",
-        "Allow an older_than within the past hour, though a running query may still read what is deleted.",
-    ),
-    flag("dry_run", "Report what would expire and the bytes freed; change nothing."),
-)
-_declare(
-    "remove_orphan_files",
-    "Name orphan files: files in the directories of tables that no snapshot references, left by writers that failed or "
-    "were killed; with dry_run false, delete them. A file that any table of the catalog uses stays. Refused where "
-    "another table writes to the same place, or a table of the catalog cannot be read.",
-    _older_than(
-        "Only files last changed before it: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
-        "Less than 3 days is refused, since the files of a writer that has not committed yet look like orphans.",
-        "3 days ago",
-    ),
-    flag(
-        "force",
-        "Allow an older_than of less than 3 days, and remove files that a dropped table left in the same directories.",
-    ),
-    flag("dry_run", "Only name the files.", default=True),
-)
-_declare(
-    "rewrite_manifests",
-    "Rewrite the manifests of tables, ordered by partition and of the size in commit.manifest.target-size-bytes, so "
-    "that planning a query reads fewer. Data files stay as they are.",
-    flag("dry_run", "Report how many manifests there are and would be at best; change nothing."),
-)
-_declare(
-    "rewrite_position_delete_files",
-    "Compact the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than "
-    "five in a partition as they are, and deletion vectors.",
-    flag("dry_run", "Report the most that one partition has; change nothing."),
-)
-_declare(
-    "maintain",
-    "Do the maintenance that is due, with one line for each table: compact position delete files (five or more in a "
-    "partition), rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' "
-    "own settings and, with orphans, remove orphan files of more than three days.",
-    flag(
-        "orphans",
-        "Also remove orphan files of more than three days, which lists all files in the table's directories.",
-    ),
-    flag("dry_run", "Report what is due; change nothing."),
-    METRICS,
-    eligible=MAINTAINED,
-)
+@OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
+def expire_snapshots(
+    call: Call,
+    older_than: Moment = None,
+    retain_last: Annotated[int | None, Argument(parse_snapshot_count, "NUMBER")] = None,
+    *,
+    force: Flag = False,
+    dry_run: Flag = False,
+) -> SnapshotsExpired:
+    """Expire the snapshots of tables, and delete the data and delete files that no other snapshot references, such as
+    blocks that merges have replaced. Branches and tags stay. Expired snapshots leave history and time travel.
+
+    Args:
+        older_than: Snapshots committed before it expire: a date, a time (UTC unless it has a zone) or a period such as
+            '7 days'. Within the past hour it is refused. By default, the table's history.expire.max-snapshot-age-ms,
+            else 5 days.
+        retain_last: How many snapshots stay, however old. By default, the table's
+            history.expire.min-snapshots-to-keep, else 1.
+        force: Allow an older_than within the past hour, though a running query may still read what is deleted.
+        dry_run: Report what would expire and the bytes freed; change nothing.
+    """
+    return _maintenance(call).expire_snapshots(older_than, retain_last, force=force, dry_run=dry_run)
 
 
-@OPERATIONS.declare(
-    lambda values, _: operation_text.removed(values),
-    flag("dry_run", "Report what would be removed; change nothing."),
-    eligible=EVERY_TABLE,
-    needs_choice=True,
-)
-def remove_clustering(call: Call) -> dict[str, Any]:
+@OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
+def remove_orphan_files(
+    call: Call, older_than: Moment = None, *, force: Flag = False, dry_run: Flag = True
+) -> OrphansRemoved:
+    """Name orphan files: files in the directories of tables that no snapshot references, left by writers that failed or
+    were killed; with dry_run false, delete them. A file that any table of the catalog uses stays. Refused where
+    another table writes to the same place, or a table of the catalog cannot be read.
+
+    Args:
+        older_than: Only files last changed before it: a date, a time (UTC unless it has a zone) or a period such as '7
+            days'. Less than 3 days is refused, since the files of a writer that has not committed yet look like
+            orphans. By default, 3 days ago.
+        force: Allow an older_than of less than 3 days, and remove files that a dropped table left in the same
+            directories.
+        dry_run: Only name the files.
+    """
+    return _maintenance(call).remove_orphan_files(older_than, force=force, dry_run=dry_run)
+
+
+@OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
+def rewrite_manifests(call: Call, *, dry_run: Flag = False) -> FilesRewritten:
+    """Rewrite the manifests of tables, ordered by partition and of the size in commit.manifest.target-size-bytes, so
+    that planning a query reads fewer. Data files stay as they are.
+
+    Args:
+        dry_run: Report how many manifests there are and would be at best; change nothing.
+    """
+    return _maintenance(call).rewrite_manifests(dry_run=dry_run)
+
+
+@OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
+def rewrite_position_delete_files(call: Call, *, dry_run: Flag = False) -> FilesRewritten:
+    """Compact the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than
+    five in a partition as they are, and deletion vectors.
+
+    Args:
+        dry_run: Report the most that one partition has; change nothing.
+    """
+    return _maintenance(call).rewrite_position_delete_files(dry_run=dry_run)
+
+
+@OPERATIONS.declare(_maintained, METRICS, eligible=MAINTAINED)
+def maintain(call: Call, *, orphans: Flag = False, dry_run: Flag = False) -> Maintained:
+    """Do the maintenance that is due, with one line for each table: compact position delete files (five or more in a
+    partition), rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own
+    settings and, with orphans, remove orphan files of more than three days.
+
+    Args:
+        orphans: Also remove orphan files of more than three days, which lists all files in the table's directories.
+        dry_run: Report what is due; change nothing.
+    """
+    return _maintenance(call).maintain(orphans=orphans, dry_run=dry_run)
+
+
+@OPERATIONS.declare(lambda values, _: operation_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
+def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     """Strip tables of what dbt-recluster keeps in them: the sort order that their models have set, with its
     write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
     tables that no model clusters any more, and before dbt-recluster is uninstalled.
+
+    Args:
+        dry_run: Report what would be removed; change nothing.
 
     Returns:
         table: The table.
@@ -277,7 +301,6 @@ def remove_clustering(call: Call) -> dict[str, Any]:
         sort_order: The sort order that was cleared, or would be; None if there is none, or none that a model had set.
         properties: The properties that were removed, or would be.
     """
-    dry_run = call.arguments["dry_run"]
     if call.target.options is not None and call.target.options.cluster_by is not None:
         call.warnings.append("its model has cluster_by, and sets it again at its next run")
     order, properties = sort_order.remove_clustering(call.opened.iceberg, dry_run=dry_run)

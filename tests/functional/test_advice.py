@@ -170,11 +170,11 @@ class TestHistory(Operations):
     MODELS = {"events.sql": AUTOMATIC}
 
     def test_loads_and_rounds(self, table: str, spark: Any) -> None:
-        kinds = [entry.kind for entry in clustering_history(spark, table)]
+        kinds = [entry.kind for entry in clustering_history(spark, table).entries]
         assert kinds == ["overwrite", "append", "append", "recluster"]
         recluster(spark, table, final=True, depth=1, block_rows=250)
         load_once(3, "--no-version-check")
-        found = clustering_history(spark, table)
+        found = clustering_history(spark, table).entries
         first = found[3]
         assert (first.by, first.cluster_by, len(first.levels)) == ("run", "k", 1)
         assert (first.blocks_in, first.rows_in, first.conflicts) == (3, 3000, 0)
@@ -192,7 +192,7 @@ class TestHistory(Operations):
         assert rewrite_speed(ClusteredTable(spark, table))
 
     def test_for_people_and_programs(self, table: str, spark: Any) -> None:
-        entries = clustering_history(spark, table)
+        entries = clustering_history(spark, table).entries
         log = operate("clustering_history", "{table: events}")
         assert "time (UTC)" in log
         entry = next(entry for entry in entries if entry.kind == "recluster")
@@ -207,15 +207,15 @@ class TestHistory(Operations):
         ]
         assert "no commit since" in operate("clustering_history", "{table: events, since: 2999-01-01}")
         later = datetime.now(timezone.utc) + timedelta(hours=1)
-        assert clustering_history(spark, table, later) == []
+        assert clustering_history(spark, table, later).entries == []
 
     def test_what_expiry_leaves(self, table: str, spark: Any) -> None:
-        before = clustering_history(spark, table)
+        before = clustering_history(spark, table).entries
         spark.sql(EXPIRE.format(table, 2))
-        after = clustering_history(spark, table)
+        after = clustering_history(spark, table).entries
         assert 0 < len(after) < len(before)
         assert after[-1].snapshot_ids == before[-1].snapshot_ids
 
     def test_a_table_never_written(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.empty (k int) using iceberg")
-        assert clustering_history(spark, f"{project.test_schema}.empty") == []
+        assert clustering_history(spark, f"{project.test_schema}.empty").entries == []

@@ -29,7 +29,7 @@ class Hooked(Clustering):
         def rounds(name: str) -> list[Any]:
             table = f"{project.test_schema}.{name}"
             spark.sql(f"refresh table {table}")
-            return [entry for entry in clustering_history(spark, table) if entry.is_recluster]
+            return [entry for entry in clustering_history(spark, table).entries if entry.is_recluster]
 
         return rounds
 

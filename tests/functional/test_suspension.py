@@ -68,7 +68,7 @@ class TestSuspension(Operations):
         since, user = found["suspended"], found["suspension"]["by"]
         load_once(4)
         (result,), log = run_load(5)
-        before, depth = files(sql, "events"), clustering_depth(spark, table)
+        before, depth = files(sql, "events"), clustering_depth(spark, table)["average_depth"]
         assert depth > 2
         assert f"(not reclustered: suspended since {since} by {user}, depth {depth}, above 1)" in log
         assert result.adapter_response["recluster_suspended"] == since
@@ -88,7 +88,7 @@ class TestSuspension(Operations):
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
         assert ClusteredTable(spark, table).suspended is None
         load_once(6)
-        assert clustering_depth(spark, table) < depth
+        assert clustering_depth(spark, table)["average_depth"] < depth
 
     def test_who_why_and_until_when(self, project: Any, table: str, spark: Any) -> None:
         reason = 'it\'s a "backfill", until Friday'
@@ -232,7 +232,7 @@ class TestTablesThatAreMadeAnew(Operations):
             recorded = self.properties(spark, table)["recluster.reads"]
             since[table] = suspend_recluster(
                 spark, table, reason='the token\'s "password"', until="2999-01-01"
-            )
+            )["suspended"]
             suspended = self.properties(spark, table)["recluster.suspended"]
             carried[table] = {"recluster.suspended": suspended, "recluster.reads": recorded}
         events = tables[0]
@@ -249,6 +249,6 @@ class TestTablesThatAreMadeAnew(Operations):
         run_dbt(["build"])  # replaces the tables without a key
         for table in tables:
             assert carried[table]["recluster.suspended"] in self.properties(spark, table).values()
-            assert resume_recluster(spark, table)
+            assert resume_recluster(spark, table)["was_suspended"]
         run_dbt(["build", "--full-refresh"])
         assert not any("recluster.suspended" in self.properties(spark, table) for table in tables)

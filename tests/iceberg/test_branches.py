@@ -73,7 +73,7 @@ def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, key: str
     forget_checkpoints()
     assert clustering_information(spark, name)["average_depth"] == on_branch
     assert not recluster(spark, name, trigger="run", **OPTIONS).rounds
-    assert clustering_history(spark, name)[-1].is_recluster
+    assert clustering_history(spark, name).entries[-1].is_recluster
     assert checksum(spark, name) == before
     assert orphans(spark, name) == set()
 
@@ -95,7 +95,7 @@ def test_a_recluster_of_a_branch_leaves_main_at_rest(
     recluster(spark, name, "hilbert(a, b)", **options)
     load(name, 1)
     done = recluster(spark, name, **options)
-    assert clustering_history(spark, name)[-1].depth_after == done.depth_after
+    assert clustering_history(spark, name).entries[-1].depth_after == done.depth_after
     spark.sql(f"alter table {name} create branch audit")
     load(f"{name}.branch_audit", 2)
     of_branch: dict[str, Any] = {**options, "branch": "audit", "depth": 1.1}

@@ -302,7 +302,7 @@ def test_only_the_sets_that_another_writer_changed_are_left_out(
     assert [(done.sets, done.blocks_in, done.conflicts) for done in result.rounds] == [(1, 5, 1)]
     assert checksum(spark, name) == change.checksum
     assert orphans(spark, name) == set()
-    (entry,) = [entry for entry in clustering_history(spark, name) if entry.is_recluster]
+    (entry,) = [entry for entry in clustering_history(spark, name).entries if entry.is_recluster]
     assert (entry.depth_before, entry.depth_after) == (5.0, 5.0)
     before = checksum(spark, name)
     assert recluster(spark, name, "k", depth=1.5, block_rows=1000, final=True).conflicts == 0

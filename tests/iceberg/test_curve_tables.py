@@ -219,7 +219,7 @@ def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(
 def test_a_curve_follows_the_renamed_columns_before_it(spark: Any, schema: str, swaps: bool) -> None:
     name = make_table(spark, schema, loads=2)
     done = recluster(spark, name, "p, hilbert(a, b)", **FINAL)
-    assert clustering_history(spark, name)[-1].depth_after == done.depth_after
+    assert clustering_history(spark, name).entries[-1].depth_after == done.depth_after
     before = properties(spark, name)
     renames = [("p", "q"), ("id", "p"), ("q", "id")] if swaps else [("p", "q")]
     for old, new in renames:

@@ -21,7 +21,7 @@ from tables import (
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import recluster, suggest_cluster_by, suspend_recluster, table_maintenance
+from dbt_recluster.maintenance import recluster, remove_orphan_files, suggest_cluster_by, suspend_recluster
 
 
 @pytest.mark.thorough
@@ -113,7 +113,7 @@ def test_a_setting_that_stops_a_merge(spark: Any, schema: str, name: str, value:
         ("commit.retry.num-retries", lambda *table: recluster(*table, "v", depth=1)),
         ("write.parquet.row-group-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
         ("commit.manifest.target-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
-        ("read.split.open-file-cost", lambda *table: table_maintenance(*table).remove_orphan_files()),
+        ("read.split.open-file-cost", remove_orphan_files),
     ],
 )
 def test_a_property_that_is_no_number_is_named(spark: Any, schema: str, name: str, call: Any) -> None:

@@ -18,7 +18,7 @@ from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_information,
     clustering_reads,
-    clustering_report_data,
+    clustering_report,
     forget_reads,
     import_reads,
     recluster,
@@ -81,7 +81,7 @@ def test_logs_of_other_tables_and_clusters(spark: Any, loaded: str, tmp_path: Pa
     assert import_reads(spark, loaded, str(tmp_path / "a")).scans == 0
     with pytest.raises(EventLogError, match="cannot be listed"):
         import_reads(spark, loaded, str(tmp_path / "nowhere"))
-    with pytest.raises(OptionError, match="needs event_log or queries"):
+    with pytest.raises(OptionError, match="name Spark's event logs with event_log"):
         import_reads(spark, loaded)
 
 
@@ -110,7 +110,7 @@ def test_what_was_recorded_is_followed_by_everybody_until_it_is_forgotten(spark:
     assert checksum(spark, loaded) == before
     assert clustering_reads(spark, loaded).share_wasted == 0
     assert recluster(spark, loaded, depth=2, block_rows=100, reads="even", dry_run=True).plan
-    assert [forget_reads(spark, loaded) for _ in range(2)] == [2, 0]
+    assert [forget_reads(spark, loaded)["forgotten"] for _ in range(2)] == [2, 0]
     assert clustering_reads(spark, loaded).reads == []
 
 
@@ -140,10 +140,10 @@ def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: s
 @pytest.mark.thorough
 def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
     recluster(spark, loaded, "k", depth=3, block_rows=100, where="k < 300")
-    unknown = clustering_report_data(spark, loaded, "k")
+    unknown = clustering_report(spark, ClusteredTable(spark, loaded, "k"))
     assert not shows_ends(unknown)
     import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
-    report = clustering_report_data(spark, loaded, "k")
+    report = clustering_report(spark, ClusteredTable(spark, loaded, "k"))
     assert shows_ends(report)
     assert report.now.ends.sum() == 2
     assert np.round(report.now.at[report.now.ends > 0], 1).tolist() == [0.3, 0.7]

@@ -49,11 +49,11 @@ def test_options_come_from_the_table_and_those_of_the_command_line_win(
     code, answers = as_json("recluster", table)
     assert code == 0
     assert answers["t"]["blocks_out"] >= 6  # of 100 rows each
-    assert answers["t"]["depth_after"] == clustering_depth(spark, table, "k") == 1
+    assert answers["t"]["depth_after"] == clustering_depth(spark, table, "k")["average_depth"] == 1
     one = as_json("recluster", table, "--block-rows", "1000", "--depth", "0.01")[1]["t"]
     assert one["blocks_out"] in (0, 1)
     assert checksum(spark, table) == before
-    assert clustering_history(spark, table)[-1].by == "manual"
+    assert clustering_history(spark, table).entries[-1].by == "manual"
 
 
 def test_the_key_of_the_model_is_the_key_until_another_is_named(
@@ -107,7 +107,7 @@ def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, r
     code, answers = as_json("recluster", "--namespace", sales)
     assert (code, set(answers)) == (1, {"orders", "broken"})
     assert wrong in answers["broken"]["error"]
-    assert clustering_depth(spark, orders, "k") == 1
+    assert clustering_depth(spark, orders, "k")["average_depth"] == 1
     assert files == {name: metadata_file(spark, f"{sales}.{name}") for name in files}
     code, answers = as_json("information", "--catalog", sales.partition(".")[0])
     assert (code, set(answers)) == (0, {"orders", "broken", "left_alone", "within"})

@@ -13,12 +13,13 @@ from tables import make_even_table, planned
 
 from dbt_recluster.advice.cost_model import CostModel, recluster_table
 from dbt_recluster.advice.replay import auto_depth
+from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_history,
-    clustering_report_data,
+    clustering_report,
     estimate_clustering_cost,
     recluster,
 )
@@ -86,7 +87,7 @@ def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     spark.sql(f"update {table} set k = 2 where p = 2 and id = 5120")
     new += [0, 0]
     recluster(spark, table, depth=1, block_rows=500, final=True)
-    history = [entry for entry in clustering_history(spark, table) if not entry.is_recluster]
+    history = [entry for entry in clustering_history(spark, table).entries if not entry.is_recluster]
     assert [entry.rows_loaded for entry in history] == new
     assert all(entry.bytes_loaded <= entry.bytes_out for entry in history)
 
@@ -188,7 +189,7 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
 def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> None:
     assert planned(spark, table, "k", depth="auto", block_rows=100, reads=reads(1000)).sets
     assert estimate_clustering_cost(spark, table, "k", depth="auto").first_bytes
-    clustering_report_data(spark, table, "k", depth="auto")
+    report_data(ClusteredTable(spark, table, "k"), ReclusterOptions(depth="auto"))
     assert threshold(spark, table) is None
 
 
@@ -217,7 +218,7 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     assert found.saved_bytes_per_day == pytest.approx(saved, rel=0.07)
     advice = "a day more than it saves; consider recluster_depth: auto, or no cluster_by"
     assert cost(found.as_dict()).splitlines()[-2].endswith(advice)
-    report = clustering_report_data(spark, table)
+    report = clustering_report(spark, table)
     assert report.balance is not None
     assert report.balance.saved == found.saved_bytes_per_day
     assert "Reclustering: " in write_report([report], tmp_path / "report.html")[0].read_text()

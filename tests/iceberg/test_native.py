@@ -219,7 +219,7 @@ def test_other_readers_see_the_same_rows(spark: Any, schema: str) -> None:
 
 
 def writers(spark: Any, name: str) -> list[str | None]:
-    return [entry.writer for entry in clustering_history(spark, name) if entry.is_recluster]
+    return [entry.writer for entry in clustering_history(spark, name).entries if entry.is_recluster]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -34,7 +34,7 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import (
     blocks_opened,
     clustering_information,
-    clustering_report_data,
+    clustering_report,
     estimate_clustering_cost,
     estimate_recluster,
     recluster,
@@ -302,11 +302,10 @@ GIVEN = {
     "strategy": "peak",
     "where": "k > 1",
 }
-FUNCTIONS = {name: getattr(maintenance, name) for name in maintenance.__all__}
+FUNCTIONS = {name: function for name, function in vars(maintenance).items() if inspect.isfunction(function)}
 TAKEN = [
     (name, option)
     for name, function in FUNCTIONS.items()
-    if inspect.isfunction(function)
     for option in inspect.signature(function).parameters
     if option in RECLUSTER_OPTIONS and not (option == "where" and "recluster" not in name)
 ]
@@ -331,7 +330,7 @@ def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any,
     estimate = estimate_recluster(spark, own)
     expected = estimate_recluster(spark, plain, **given, where="k < 300").as_dict()
     assert estimate.as_dict() == {**expected, "table": own}
-    assert clustering_report_data(spark, own).estimate == estimate
+    assert clustering_report(spark, own).estimate == estimate
     costs = estimate_clustering_cost(spark, own), estimate_clustering_cost(spark, plain, **given)
     assert costs[0].first_bytes == costs[1].first_bytes != 0
 

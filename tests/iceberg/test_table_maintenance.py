@@ -13,11 +13,10 @@ import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
 from dbt_recluster.clustering.table_maintenance import FilesRewritten, TableMaintenance
-from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import clustering_information, recluster, table_maintenance
+from dbt_recluster.maintenance import clustering_information, expire_snapshots, recluster, remove_orphan_files
 
 NOW = datetime.now(timezone.utc)
 TOMORROW = NOW + timedelta(days=1)
@@ -123,11 +122,10 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
 
 def test_the_present_is_that_of_the_call(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
-    maintenance = table_maintenance(spark, table)
     append(spark, table, 1000, 10)
-    assert maintenance.expire_snapshots(datetime.now(timezone.utc), force=True).snapshots == 1
-    assert maintenance.expire_snapshots(parse_moment("older_than", "1 hour")).snapshots == 0
-    assert maintenance.remove_orphan_files(parse_moment("older_than", "3 days")).files == ()
+    assert expire_snapshots(spark, table, datetime.now(timezone.utc), force=True).snapshots == 1
+    assert expire_snapshots(spark, table, "1 hour").snapshots == 0
+    assert remove_orphan_files(spark, table, "3 days").files == ()
 
 
 def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) -> None:

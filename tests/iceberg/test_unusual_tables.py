@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import (
     clustering_history,
     clustering_information,
-    clustering_report_data,
+    clustering_report,
     estimate_clustering_cost,
     recluster,
     suggest_cluster_by,
@@ -57,8 +57,8 @@ def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
     assert (sets[0].lower[0], sets[-1].upper[:2]) == ("-", "+1")
     assert estimate_clustering_cost(spark, name, key, depth=1, block_rows=50).first_bytes > 0
     recluster_keeping_rows(spark, name, key, depth=1, block_rows=50, final=True)
-    assert clustering_history(spark, name)[-1].kind == "recluster"
-    assert clustering_report_data(spark, name).now.labels
+    assert clustering_history(spark, name).entries[-1].kind == "recluster"
+    assert clustering_report(spark, name).now.labels
 
 
 @pytest.mark.parametrize("kind", ["uuid", "time"])
@@ -182,7 +182,7 @@ def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: py
     reads, read_blocks = [], clustered_table.read_blocks
     monkeypatch.setattr(clustered_table, "read_blocks", lambda *of: reads.append(of[2]) or read_blocks(*of))
     for _ in range(2):
-        clustering_report_data(spark, name)
+        clustering_report(spark, name)
     assert len(reads) == len(set(reads))
     assert IcebergTable.load(spark, name).snapshot_id in reads
 

@@ -79,7 +79,7 @@ def merge(spark: Any, table: str, **options: Any) -> ReclusterResult:
 
 
 def is_reclustered(spark: Any, table: str) -> bool:
-    return any(entry.kind == "recluster" for entry in clustering_history(spark, table))
+    return any(entry.kind == "recluster" for entry in clustering_history(spark, table).entries)
 
 
 @pytest.mark.parametrize("fault", [Fault(409, times=7), Fault(seconds=2)], ids=str)

@@ -18,9 +18,8 @@ import jsonschema
 import pytest
 import yaml
 
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.maintenance import PlanningOptions, ReclusteringOptions, estimate_recluster
-from dbt_recluster.operations.declaration import PLANNING
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
+from dbt_recluster.maintenance import estimate_recluster
 from dbt_recluster.operations.inspection import OPERATIONS
 from dbt_recluster.operations.tables import MODEL_OPTIONS
 
@@ -96,8 +95,7 @@ def test_the_package_names_the_pythons_that_ci_runs() -> None:
 
 
 def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
-    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - {"after", "when"}
-    assert list(PlanningOptions.__annotations__) == [argument.name for argument in PLANNING]
+    assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - {"after", "reads", "when"}
     unknown: dict[str, bool] = {"final": True}
     with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
         estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]

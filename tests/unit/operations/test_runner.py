@@ -21,7 +21,7 @@ from dbt_recluster.operations.declaration import (
     RunBudget,
     run_operation,
 )
-from dbt_recluster.operations.inspection import metrics_path, record_metrics
+from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, record_metrics
 from dbt_recluster.operations.tables import Target
 
 FAILURES = {
@@ -71,7 +71,7 @@ def printed(operation: Operation, output: str = "text") -> tuple[list[str], str]
 
 
 def test_each_table_has_its_turn_and_every_failure_is_named_once() -> None:
-    lines, error = printed(Operation("look", "", "", work, lambda values, _: f"{values['table']}\n  more"))
+    lines, error = printed(Operation("look", work, lambda values, _: f"{values['table']}\n  more"))
     assert lines == [
         "s.unbuilt\n  more",
         "! s.unbuilt: it is old",
@@ -84,7 +84,7 @@ def test_each_table_has_its_turn_and_every_failure_is_named_once() -> None:
 
 def test_a_rewrite_has_numbered_lines_and_its_plan_below() -> None:
     facts: dict[str, Any] = {"detail": lambda _: "plan", "is_rewrite": True}
-    operation = Operation("rewrite", "", "", work, lambda values, _: f"{values['table']}: would", **facts)
+    operation = Operation("rewrite", work, lambda values, _: f"{values['table']}: would", **facts)
     lines, error = printed(operation)
     assert lines == [
         "1 of 7 s.misconfigured: failed: its model is wrong: so",
@@ -116,8 +116,8 @@ def test_metrics_are_written_whichever_table_is_passed_over(
     names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overview = SimpleNamespace(run=lambda call: Overview(call.target.relation, "well clustered"))
-    monkeypatch.setattr("dbt_recluster.operations.inspection.clustering_overview", overview)
-    operation = Operation("work", "", "", work, lambda values, _: values["table"], (METRICS,))
+    monkeypatch.setitem(OPERATIONS, "clustering_overview", overview)
+    operation = Operation("work", work, lambda values, _: values["table"], (METRICS,))
     path = tmp_path / "r.prom"
     targets, arguments = [Target(f"s.{name}", required=False) for name in names], {"metrics": path}
     run = run_operation(operation, targets, arguments, context("silent", absent=""))
