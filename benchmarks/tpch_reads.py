@@ -128,11 +128,11 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
-    from dbt_recluster.advice.cost_model import recluster_table
     from dbt_recluster.advice.imported_reads import has_recorded, record_queries
     from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
+    from dbt_recluster.operations.table_changes import recluster_table
 
     table = f"db.{kind}"
     lines = spark.read.parquet(str(source / "lineitem.parquet"))

@@ -39,14 +39,16 @@ def _show_as_function(obj: Function, function: Any, declared: Any) -> None:
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name)
-        annotation = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else parameter.annotation
+        annotation = (
+            getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else parameter.annotation
+        )
         text = _TYPES.get(name) or getattr(annotation, "__name__", None) or str(annotation)
         kind = ParameterKind[parameter.kind.name.lower()]
         default = None if parameter.default is parameter.empty else str(parameter.default)
         parameters.append(Parameter(name, annotation=text, kind=kind, default=default))
     obj.parameters = Parameters(*parameters)
-    entries = [f"    {p.name}: {meanings[p.name]}" for p in parameters if p.name in meanings]
+    entries = "".join(f"\n    {p.name}: {meanings[p.name]}" for p in parameters if p.name in meanings)
     assert obj.docstring is not None
     text = re.sub(r"\n\nArgs:\n(?:    .*\n?)*", "\n", inspect.cleandoc(obj.docstring.value))
-    head, blank, rest = text.partition("\n\n")
-    obj.docstring.value = "\n\n".join([head.rstrip(), "Args:\n" + "\n".join(entries), rest.strip()]) if entries else text
+    head, _, rest = text.partition("\n\n")
+    obj.docstring.value = "\n\n".join([head, f"Args:{entries}", rest.strip()]) if entries else text

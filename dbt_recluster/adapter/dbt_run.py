@@ -45,8 +45,7 @@ from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget
 from dbt_recluster.operations.inspection import OPERATIONS, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
-from dbt_recluster.report.operation_text import maintained
-from dbt_recluster.report.recluster_text import few_blocks, not_reclustered, recluster_line, summary
+from dbt_recluster.report.result_text import few_blocks, maintained, not_reclustered, recluster_line, summary
 from dbt_recluster.text import count_noun, did_you_mean
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"

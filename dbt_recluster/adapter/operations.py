@@ -55,8 +55,7 @@ from dbt_recluster.operations.tables import (
     project_queries,
     required_table,
 )
-from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
+from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -12,18 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.advice.replay import Week, auto_depth, daily_bytes, with_depth
+from dbt_recluster.advice.replay import Week, daily_bytes, with_depth
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions, property_text
-from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.result import MAX_ROUNDS, Figures, ReclusterResult
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_number
+from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
@@ -324,28 +320,3 @@ class CostModel:
 
 def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, float] | None:
     return (round(amount[0] / max(speeds), 1), round(amount[1] / min(speeds), 1)) if speeds else None
-
-
-def recluster_table(
-    table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
-) -> ReclusterResult:
-    """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
-
-    ``changes`` are further properties to set with the first commit; the size of a block, if no model sets it, is one.
-    """
-    if options.depth == AUTO:
-        table.predicate(options.where)  # which is refused first
-        table.reads.follow(options.reads)
-        depth = auto_depth(table)
-        options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
-    changes, block_rows = changes or {}, RECLUSTER_OPTIONS["block_rows"]
-    properties, name = table.iceberg.properties, block_rows.table_property
-    given, usual = property_text(options.block_rows), property_text(block_rows.default)
-    if CLUSTER_BY not in properties and name not in changes and given != properties.get(name, usual):
-        # No model records it, and a later call without it would rewrite every block.
-        changes = {**changes, name: given}
-    result = Recluster(table, options, changes).run()
-    if result.rounds and table.reads.restricting(table.key).reads is not None:
-        with suppress(Exception):  # an expiry meanwhile; the rounds are committed
-            result.loss = CostModel(table, options.policy).loss()
-    return result

@@ -121,7 +121,7 @@ class Maintained(Figures):
 
 
 class TableMaintenance:
-    """Cleans up after a table's commits.
+    """Cleans up after a table's commits, for the operations of the same names, which say what arguments mean.
 
     Args:
         table: The table.
@@ -148,13 +148,6 @@ class TableMaintenance:
 
         Branches and tags stay, but for those past ``history.expire.max-ref-age-ms``.
 
-        Args:
-            older_than: Snapshots committed before it expire; UTC without a zone; None is the table's
-                ``history.expire.max-snapshot-age-ms``, five days if it is not set.
-            retain_last: How many stay however old; None is ``history.expire.min-snapshots-to-keep``, 1 if not set.
-            force: Allow ``older_than`` within the past hour.
-            dry_run: Change nothing.
-
         Raises:
             OptionError: ``older_than`` lies in the future, or ``retain_last`` is not a number of snapshots.
             MaintenanceError: A running query may need what would go; files may belong to other tables
@@ -178,12 +171,6 @@ class TableMaintenance:
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
     ) -> OrphansRemoved:
         """Delete orphan files: files in the table's directories that no snapshot references.
-
-        Args:
-            older_than: Only files last changed before it; UTC without a zone; None means three days ago.
-            force: Allow less than three days, which deletes files that a writer has not committed yet, and files of
-                a table in the same directory that the catalog does not list.
-            dry_run: Only name them.
 
         Raises:
             OptionError: ``older_than`` lies in the future.
@@ -210,11 +197,7 @@ class TableMaintenance:
             return OrphansRemoved(task, self._table.name, dry_run, since, files)
 
     def rewrite_manifests(self, *, dry_run: bool = False) -> FilesRewritten:
-        """Rewrite the table's manifests, ordered by partition and of their target size.
-
-        Raises:
-            MaintenanceError: Iceberg fails.
-        """
+        """Rewrite the table's manifests, ordered by partition and of their target size."""
         with self._step("rewrite_manifests") as task:
             if dry_run:
                 return FilesRewritten(task, self._table.name, True, *self._actions.manifests())
@@ -223,11 +206,7 @@ class TableMaintenance:
             return FilesRewritten(task, self._table.name, False, *counts)
 
     def rewrite_position_delete_files(self, *, dry_run: bool = False) -> FilesRewritten:
-        """Combine small position delete files, and drop those whose rows are gone.
-
-        Raises:
-            MaintenanceError: Iceberg fails.
-        """
+        """Combine small position delete files, and drop those whose rows are gone."""
         with self._step("rewrite_position_delete_files") as task:
             if dry_run:
                 most = self._actions.small_position_deletes()
@@ -237,15 +216,7 @@ class TableMaintenance:
             return FilesRewritten(task, self._table.name, False, *counts)
 
     def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
-        """Do what is due: rewrite position delete files and manifests, expire snapshots, remove orphan files.
-
-        Args:
-            orphans: Also remove orphan files, for which every file in the table's directories is listed.
-            dry_run: Change nothing.
-
-        Raises:
-            MaintenanceError: See the other methods. Earlier tasks stay done.
-        """
+        """Do what is due: rewrite position delete files and manifests, expire snapshots, remove orphan files."""
         done = []
         with self._step("maintain"):
             for task in _TASKS if orphans else _TASKS[:-1]:

@@ -178,6 +178,7 @@ def meaning_of(function: Callable[..., Any]) -> str:
 
 
 def documented_arguments(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the entries of ``Args`` in a docstring."""
     _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text.partition("\n\n")[0], re.MULTILINE)
     return {name: " ".join(meaning.split()) for name, meaning in entries}

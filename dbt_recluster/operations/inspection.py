@@ -59,7 +59,7 @@ from dbt_recluster.operations.declaration import (
     Where,
     table_function,
 )
-from dbt_recluster.report import operation_text, recluster_text
+from dbt_recluster.report import result_text
 from dbt_recluster.text import did_you_mean
 
 # Every operation by name: those that change tables, and those that are declared here.
@@ -73,7 +73,7 @@ def _verdicts(value: Any) -> tuple[str, ...] | None:
     return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
 
 
-@OPERATIONS.declare(lambda values, _: operation_text.information(values), short="information")
+@OPERATIONS.declare(lambda values, _: result_text.information(values), short="information")
 def clustering_information(
     call: Call,
     cluster_by: MeasuredKey = None,
@@ -101,13 +101,13 @@ def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
     return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", figure)}
 
 
-@OPERATIONS.declare(lambda values, _: operation_text.measure(values, "average_depth"), short="depth")
+@OPERATIONS.declare(lambda values, _: result_text.measure(values, "average_depth"), short="depth")
 def clustering_depth(call: Call, cluster_by: MeasuredKey = None, where: Where = None) -> dict[str, Any]:
     """Print the average depth of tables, under their own key or any other. Changes nothing."""
     return _measure(call, "average_depth", where)
 
 
-@OPERATIONS.declare(lambda values, _: operation_text.measure(values, "clustering_ratio"), short="ratio")
+@OPERATIONS.declare(lambda values, _: result_text.measure(values, "clustering_ratio"), short="ratio")
 def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = None) -> dict[str, Any]:
     """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
     nothing.
@@ -197,7 +197,7 @@ class History:
 
 
 @OPERATIONS.declare(
-    lambda found, call: recluster_text.history(found.as_dict(), call.arguments["prices"]), short="history"
+    lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history"
 )
 def clustering_history(call: Call, since: Since = None, prices: Prices = None) -> History:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
@@ -251,7 +251,7 @@ def _overview(
     if prices is not None:
         sums["assumption"] = prices.assumption
     values = {"tables": [row.as_dict() for row in rows], "totals": sums}
-    return Ending(operation_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
+    return Ending(result_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
 
 
 @OPERATIONS.declare(lambda *_: "", short="overview", finish=_overview)
@@ -302,7 +302,7 @@ def clustering_report(call: Call, prices: Prices = None) -> ReportData:
 
 
 @OPERATIONS.declare(
-    lambda cost, call: operation_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate"
+    lambda cost, call: result_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate"
 )
 def estimate_clustering_cost(
     call: Call,
@@ -335,7 +335,7 @@ def estimate_recluster(
 
 
 @OPERATIONS.declare(
-    lambda suggestion, _: operation_text.suggestion(suggestion.as_dict()), short="suggest", needs_choice=True
+    lambda suggestion, _: result_text.suggestion(suggestion.as_dict()), short="suggest", needs_choice=True
 )
 def suggest_cluster_by(
     call: Call,
@@ -357,7 +357,7 @@ def suggest_cluster_by(
     return suggest_key(call.opened, queries or call.queries, call.options())
 
 
-@OPERATIONS.declare(lambda reads, _: operation_text.reads(reads.as_dict()), short="reads")
+@OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")
 def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInformation:
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.
@@ -367,7 +367,7 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInforma
     return reads_information(call.table)
 
 
-@OPERATIONS.declare(lambda imported, _: operation_text.imported(imported.as_dict()), needs_choice=True)
+@OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
     event_log: Annotated[str | None, Argument(parse_event_log, "PATH")] = None,
@@ -408,7 +408,7 @@ def import_reads(
     return record_queries(call.opened, call.queries)
 
 
-@OPERATIONS.declare(lambda values, _: operation_text.forgotten(values), needs_choice=True)
+@OPERATIONS.declare(lambda values, _: result_text.forgotten(values), needs_choice=True)
 def forget_reads(call: Call) -> dict[str, Any]:
     """Drop the recorded reads of tables, those of import_reads and of recluster_reads: project.
 

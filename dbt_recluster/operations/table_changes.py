@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
 
-from dbt_recluster.advice.cost_model import CostModel, recluster_table
+from dbt_recluster.advice.cost_model import CostModel
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-from dbt_recluster.clustering.options import ReclusteringOptions, Unpack
+from dbt_recluster.advice.replay import auto_depth
+from dbt_recluster.clustering.options import (
+    RECLUSTER_OPTIONS,
+    ReclusteringOptions,
+    ReclusterOptions,
+    Unpack,
+    property_text,
+)
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import (
     FilesRewritten,
     Maintained,
@@ -18,10 +28,12 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
-from dbt_recluster.clustering.values import parse_end, parse_reason, parse_snapshot_count
+from dbt_recluster.clustering.values import AUTO, parse_end, parse_reason, parse_snapshot_count
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import sort_order
+from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.operations.declaration import (
     METRICS,
     Argument,
@@ -33,8 +45,8 @@ from dbt_recluster.operations.declaration import (
     OperationTable,
 )
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
-from dbt_recluster.report import operation_text
-from dbt_recluster.report.recluster_text import plan_table, recluster_line
+from dbt_recluster.report import result_text
+from dbt_recluster.report.result_text import plan_table, recluster_line
 
 OPERATIONS = OperationTable()
 
@@ -83,6 +95,31 @@ def _warnings(call: Call) -> Iterator[str]:
     yield from model.unknown
     if model.sorted_by is not None and not is_cluster_key(call.opened.iceberg, call.table.key):
         yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
+
+
+def recluster_table(
+    table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+) -> ReclusterResult:
+    """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
+
+    ``changes`` are further properties to set with the first commit; the size of a block, if no model sets it, is one.
+    """
+    if options.depth == AUTO:
+        table.predicate(options.where)  # which is refused first
+        table.reads.follow(options.reads)
+        depth = auto_depth(table)
+        options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
+    changes, block_rows = changes or {}, RECLUSTER_OPTIONS["block_rows"]
+    properties, name = table.iceberg.properties, block_rows.table_property
+    given, usual = property_text(options.block_rows), property_text(block_rows.default)
+    if CLUSTER_BY not in properties and name not in changes and given != properties.get(name, usual):
+        # No model records it, and a later call without it would rewrite every block.
+        changes = {**changes, name: given}
+    result = Recluster(table, options, changes).run()
+    if result.rounds and table.reads.restricting(table.key).reads is not None:
+        with suppress(Exception):  # an expiry meanwhile; the rounds are committed
+            result.loss = CostModel(table, options.policy).loss()
+    return result
 
 
 def gain_first(calls: list[Call]) -> list[Call]:
@@ -158,7 +195,7 @@ def recluster(
 
 
 @OPERATIONS.declare(
-    lambda values, call: operation_text.suspended(values, call.context.resume),
+    lambda values, call: result_text.suspended(values, call.context.resume),
     METRICS,
     short="suspend",
     needs_choice=True,
@@ -185,9 +222,7 @@ def suspend_recluster(
     return {"table": call.target.relation, "suspended": suspension.since, "suspension": asdict(suspension)}
 
 
-@OPERATIONS.declare(
-    lambda values, _: operation_text.resumed(values), METRICS, short="resume", needs_choice=True
-)
+@OPERATIONS.declare(lambda values, _: result_text.resumed(values), METRICS, short="resume", needs_choice=True)
 def resume_recluster(call: Call) -> dict[str, Any]:
     """Resume reclustering of tables that were suspended.
 
@@ -201,7 +236,7 @@ def resume_recluster(call: Call) -> dict[str, Any]:
 
 
 def _maintained(result: SnapshotsExpired | OrphansRemoved | FilesRewritten | Maintained, _: Call) -> str:
-    return operation_text.maintained(result.as_dict())
+    return result_text.maintained(result.as_dict())
 
 
 def _maintenance(call: Call) -> TableMaintenance:
@@ -286,7 +321,7 @@ def maintain(call: Call, *, orphans: Flag = False, dry_run: Flag = False) -> Mai
     return _maintenance(call).maintain(orphans=orphans, dry_run=dry_run)
 
 
-@OPERATIONS.declare(lambda values, _: operation_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
+@OPERATIONS.declare(lambda values, _: result_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
 def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     """Strip tables of what dbt-recluster keeps in them: the sort order that their models have set, with its
     write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For

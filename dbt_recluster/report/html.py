@@ -24,8 +24,7 @@ from dbt_recluster.advice.cost_model import Balance
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.report_data import Layout, ReportData
 from dbt_recluster.exceptions import ReportError
-from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import balance_text, history_row, standing, undone_text
+from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, printable, size
 
 _TEMPLATE = Path(__file__).with_name("page.html")

@@ -21,7 +21,7 @@ from dbt_recluster.maintenance import (
     recluster,
 )
 from dbt_recluster.planner.policy import SCAN, THRESHOLDS
-from dbt_recluster.report import html, operation_text
+from dbt_recluster.report import html, result_text
 
 ROWS, BLOCK_ROWS = 2_000, 100
 KEY = "hilbert(customer, day)"
@@ -72,7 +72,7 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     for column, blocks in now["point_blocks"].items():
         assert blocks <= curve["point_blocks"][column]
         assert curve["sorted_point_blocks"][column] == pytest.approx(blocks, rel=0.3)
-    text = operation_text.information(clustering_information(spark, table, block_rows=BLOCK_ROWS))
+    text = result_text.information(clustering_information(spark, table, block_rows=BLOCK_ROWS))
     opens = f"opens {now['point_blocks']['day']:.1f} of {now['total_block_count']} blocks, "
     assert f"one value of day           {opens}" in text
     assert "curve" not in clustering_information(spark, table, "customer")

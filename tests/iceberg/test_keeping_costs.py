@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tables import make_even_table, planned
 
-from dbt_recluster.advice.cost_model import CostModel, recluster_table
+from dbt_recluster.advice.cost_model import CostModel
 from dbt_recluster.advice.replay import auto_depth
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -23,9 +23,10 @@ from dbt_recluster.maintenance import (
     estimate_clustering_cost,
     recluster,
 )
+from dbt_recluster.operations.table_changes import recluster_table
 from dbt_recluster.planner import Policy
 from dbt_recluster.report.html import write_report
-from dbt_recluster.report.operation_text import cost
+from dbt_recluster.report.result_text import cost
 
 LOAD = (
     "insert into {table} select /*+ repartition(4) */ id, int(pmod(hash(id), 1000)) as k, 0 as p "

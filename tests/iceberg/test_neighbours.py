@@ -18,8 +18,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
-from dbt_recluster.report.operation_text import information
-from dbt_recluster.report.recluster_text import history
+from dbt_recluster.report.result_text import history, information
 
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=500)
 

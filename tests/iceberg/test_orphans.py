@@ -38,7 +38,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.spark_writer import TaskFiles
 from dbt_recluster.maintenance import recluster
-from dbt_recluster.report.recluster_text import recluster_line
+from dbt_recluster.report.result_text import recluster_line
 
 
 def make_undeletable(files: set[Path]) -> None:

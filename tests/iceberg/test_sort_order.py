@@ -31,7 +31,7 @@ from dbt_recluster.iceberg.sort_order import (
 )
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import clustering_information, recluster, suspend_recluster
-from dbt_recluster.report import operation_text
+from dbt_recluster.report import result_text
 
 CURVE, LED = "hilbert(k, v)", "id, hilbert(k, v)"
 BY_ID = "id ASC NULLS FIRST"
@@ -203,7 +203,7 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
     append(spark, name, 10_000, 900, files=3)
     shown = clustering_information(spark, name)
     assert shown["levels"]["0"] == {"blocks": 3, "rows": 900, "average_depth": 3.0}
-    assert "level  blocks" in operation_text.information(shown)
+    assert "level  blocks" in result_text.information(shown)
 
 
 def test_tables_without_sequence_numbers_keep_levels(spark: Any, schema: str) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster.job.command_line import main
-from dbt_recluster.job.request import parse
+from dbt_recluster.job.command_line import main, parse
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.inspection import OPERATIONS
 

@@ -13,8 +13,15 @@ import pytest
 from dbt_recluster.advice.overview import Overview, totals
 from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
 from dbt_recluster.planner import Blocks, clustering_information
-from dbt_recluster.report.operation_text import information, overview
-from dbt_recluster.report.recluster_text import ProgressLines, depths, recluster_line, standing, summary
+from dbt_recluster.report.result_text import (
+    ProgressLines,
+    depths,
+    information,
+    overview,
+    recluster_line,
+    standing,
+    summary,
+)
 from dbt_recluster.text import size
 
 ROUND = Round(1, 40, 10, 3 * 2**30, 2 * 2**30, 500, 2.0, (1,))
