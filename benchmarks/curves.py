@@ -29,7 +29,7 @@ EVENTS = 30_000
 # Rows rewritten for each row of a load, and mean blocks that a point of each column, and a box, open after it.
 After = tuple[float, FloatArray]
 # The headings and rows of a table.
-Figures = tuple[list[str], list[list[str]]]
+Result = tuple[list[str], list[list[str]]]
 
 
 def uniform(random: np.random.Generator, rows: int, dimensions: int, _: int) -> list[IntArray]:
@@ -152,7 +152,7 @@ def layouts(columns: list[IntArray]) -> dict[str, Table]:
     return {"boxes": at_once(columns), **cut}
 
 
-def table_cuts(_: int = 0) -> Figures:
+def table_cuts(_: int = 0) -> Result:
     """The whole table written at once: blocks that a point opens, times B**(1 - 1/columns) / that a box opens."""
     rows = []
     for dimensions in (2, 3, 4):
@@ -169,7 +169,7 @@ def table_cuts(_: int = 0) -> Figures:
     return ["workload", "columns", *opened], rows
 
 
-def table_thresholds(loads: int = 30) -> Figures:
+def table_thresholds(loads: int = 30) -> Result:
     """What a threshold means: blocks that a point opens, times those of a table written at once / rows rewritten."""
     rows, depths = [], (1.5, 2, 3, 4, 6, 8)
     for dimensions in (2, 3, 4):
@@ -183,7 +183,7 @@ def table_thresholds(loads: int = 30) -> Figures:
     return ["workload", "columns", *(f"depth {depth}" for depth in depths)], rows
 
 
-def table_events(loads: int = 20) -> Figures:
+def table_events(loads: int = 20) -> Result:
     """Daily loads with late rows: rows rewritten, and blocks that a day, a user and a box open; second half only."""
     series = Loads(events(loads), EVENTS, EVENTS // 5, reads=300)
     runs = {
@@ -199,7 +199,7 @@ def table_events(loads: int = 20) -> Figures:
     return ["", "rows rewritten", "day", "user", "box", "day x user"], rows
 
 
-TABLES: dict[str, Callable[..., Figures]] = {
+TABLES: dict[str, Callable[..., Result]] = {
     name.removeprefix("table_"): table for name, table in globals().items() if name.startswith("table_")
 }
 

@@ -193,7 +193,7 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
 
 
 class Point(NamedTuple):
-    """Figures of one threshold.
+    """Result of one threshold.
 
     Attributes:
         threshold: `Policy.depth`.

@@ -31,9 +31,9 @@ from dbt_recluster.operations.declaration import (
     TABLE,
     Answer,
     Context,
-    Ending,
     Operation,
     RunBudget,
+    Summary,
     arguments_of,
     failure_line,
     read_arguments,
@@ -172,29 +172,29 @@ def run_and_print(
             warn(f"{answer.table}: {warning}")
     for warning in record_metrics(answers, metrics_path(operation, arguments)):
         warn(warning)
-    ending = _end(operation, answers, arguments, macros["target"])
-    if ending.text:
-        macros["print"](ending.text)
+    summary = _end(operation, answers, arguments, macros["target"])
+    if summary.text:
+        macros["print"](summary.text)
     failed = [answer for answer in answers if answer.error is not None]
     if failed and operation.is_rewrite:
         names = ", ".join(answer.table for answer in failed)
         what = f"{len(failed)} of {len(answers)} tables" if len(answers) > 1 else "the table"
         raise ConfigurationError(f"{what} failed: {names}")
-    if failed or ending.error:
-        raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), ending.error])))
+    if failed or summary.error:
+        raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), summary.error])))
 
 
 def _end(
     operation: Operation, answers: list[Answer], arguments: Mapping[str, Any], target: Mapping[str, Any]
-) -> Ending:
+) -> Summary:
     """Return what is printed after the last table."""
-    ending = operation.end(answers, arguments)
+    summary = operation.end(answers, arguments)
     if operation.finish is None and isinstance(arguments["table"], str) and len(answers) == 1:
-        ending = Ending("", answers[0].values)
+        summary = Summary("", answers[0].values)
     if arguments["format"] == "json":
-        return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
+        return replace(summary, text=json.dumps(summary.values, indent=2, ensure_ascii=False))
     none = "No Iceberg table of this project is built yet for the target {name}, whose schema is {schema}."
-    return ending if answers else replace(ending, text=none.format(**target))
+    return summary if answers else replace(summary, text=none.format(**target))
 
 
 # --- in the hooks of a node ---

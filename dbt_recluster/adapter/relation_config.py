@@ -26,8 +26,8 @@ from dbt_recluster.iceberg.table_properties import (
     LEVELS,
     METRICS_PREFIX,
     OPTION_PREFIX,
-    REST,
     ROW_GROUP_BYTES,
+    SETTLED,
     curve_property,
 )
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
@@ -38,7 +38,7 @@ from dbt_recluster.operations.tables import ModelOptions
 _REDACTED = "*********(redacted)"
 
 # Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
-_RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, REST)
+_RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, SETTLED)
 _COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -164,7 +164,7 @@ def clustering_change(
     theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
     changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
     curve = [curve_property(field.column) for field in key.on_curve] if key else []
-    kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
+    kept = {*wanted, *configured, *curve, *([SETTLED] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
     if key is None and LEVELS in actual.properties:
         obsolete.append(LEVELS)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.advice.replay import Week, daily_bytes, with_depth
+from dbt_recluster.advice.replay import PastWeek, daily_bytes, with_depth
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
+from dbt_recluster.clustering.result import MAX_ROUNDS, Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError
@@ -107,7 +107,7 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class CostEstimate(Figures):
+class CostEstimate(Result):
     """The cost of clustering a table.
 
     Attributes:
@@ -171,7 +171,7 @@ class CostEstimate(Figures):
 
 
 @dataclass(frozen=True)
-class ReclusterEstimate(Figures):
+class ReclusterEstimate(Result):
     """The cost and gain of reclustering a table until nothing is left to do.
 
     Attributes:
@@ -230,8 +230,8 @@ class CostModel:
         return cls(table, with_depth(table, options).policy, now)
 
     @cached_property
-    def _week(self) -> Week:
-        return Week(self._table, self._policy, self._now)
+    def _week(self) -> PastWeek:
+        return PastWeek(self._table, self._policy, self._now)
 
     def recluster(self, where: Predicate | None = None) -> ReclusterEstimate:
         """Estimate a final recluster of the blocks that ``where`` admits, without a budget."""
@@ -298,7 +298,7 @@ class CostModel:
         week and all at its end, a half on average. What they save in later weeks does not count.
         """
         table = self._table
-        if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
+        if not is_cluster_key(table.iceberg, table.key) or table.reads.for_key(table.key).reads is None:
             return None
         week = self._week
         if not week.rounds:

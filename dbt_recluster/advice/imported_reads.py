@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, ReadRange, compact, faded
 from dbt_recluster.clustering.values import digest
@@ -50,7 +50,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
-class ImportedReads(Figures):
+class ImportedReads(Result):
     """The result of an import of reads.
 
     Attributes:

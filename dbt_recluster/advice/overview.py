@@ -20,7 +20,7 @@ from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number, parser
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
@@ -44,7 +44,7 @@ _MEASURES = ("average_depth", "read_depth", "fragmentation")
 
 
 @dataclass(frozen=True)
-class Overview(Figures):
+class Overview(Result):
     """A table in the overview. Figures that are not known are None.
 
     Attributes:

@@ -41,7 +41,7 @@ _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 _MERGED = -1
 
 
-class Week:
+class PastWeek:
     """The commits of a table in the seven days until ``now``, as far as it has their snapshots, and their replay."""
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
@@ -189,7 +189,7 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
     costs, recorded = read_costs_of(table, metadata), table.reads.recorded
     if costs is None or not len(metadata):
         return DailyBytes(0.0, 0.0, 0.0)
-    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
+    daily = np.array([recorded.daily(read) for read in table.reads.for_key(table.key).ranges])
     of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
     return DailyBytes(*(float(daily @ column) for column in of_reads))
 
@@ -218,7 +218,7 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     recorded = recorded_depth(table)
     if recorded is not None and datetime.now(timezone.utc) - recorded.at < timedelta(days=1):
         return recorded
-    week = Week(table, Policy())
+    week = PastWeek(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting
     written, curve = week.written_bytes_per_day, table.key.curve
     # Measured over a week under one threshold: the first days catch up.

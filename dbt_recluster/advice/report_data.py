@@ -29,7 +29,7 @@ _LABELS, _LEAST_DISTANCE, _LONG = 4, 0.3, 10
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class DrawnBlocks:
     """Blocks along the cluster key, or one column of it, at one moment."""
 
     lower: Any  # positions of the lower bounds on the axis, 0 to 1, float64 (n,)
@@ -49,11 +49,15 @@ class ReportData:
     information: Mapping[str, Any]  # :func:`dbt_recluster.clustering.information.table_information`
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
-    now: Layout
-    before: Layout | None  # before the last recluster; None if there was none, or its snapshots have expired
-    after: Layout | None  # after it, likewise
+    now: DrawnBlocks
+    before: (
+        DrawnBlocks | None
+    )  # before the last recluster; None if there was none, or its snapshots have expired
+    after: DrawnBlocks | None  # after it, likewise
     changed: bool  # whether the table has changed since then
-    on_curve: Mapping[str, Layout]  # along each column of its curve, by the column's name; empty without one
+    on_curve: Mapping[
+        str, DrawnBlocks
+    ]  # along each column of its curve, by the column's name; empty without one
     threshold: float | None  # the greatest average depth allowed; None if partitions have different ones
     balance: Balance | None  # of the past week's reclustering (:meth:`CostModel.balance`)
     prices: PriceList | None  # by which the overview's money was counted
@@ -104,7 +108,7 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
     return edges[-1] if edges else ()
 
 
-def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
+def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[DrawnBlocks]:
     """Return the layout of each moment, on one axis unless there are partitions."""
     on_axis, scale = [moment.blocks for moment in moments], None
     if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
@@ -116,11 +120,11 @@ def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[L
         lower, upper = axis[blocks.lower], axis[blocks.upper]
         labels = _labels(table, moment.metadata, lower, upper) if is_one and table.key.leading else []
         depth = blocks.intervals.depth()
-        layouts.append(Layout(lower, upper, moment.blocks.level, axis, depth, ends, labels))
+        layouts.append(DrawnBlocks(lower, upper, moment.blocks.level, axis, depth, ends, labels))
     return layouts
 
 
-def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> Layout:
+def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> DrawnBlocks:
     """Return the layout of the blocks along one item of the key."""
     column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
     blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)

@@ -14,7 +14,7 @@ from dbt_recluster.advice.cost_model import CostEstimate, CostModel
 from dbt_recluster.advice.replay import recorded_depth
 from dbt_recluster.advice.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, Queries, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
@@ -72,7 +72,7 @@ class KeyCandidate:
 
 
 @dataclass(frozen=True)
-class Suggestion(Figures):
+class Suggestion(Result):
     """Keys to cluster a table by.
 
     Attributes:

@@ -28,7 +28,7 @@ import numpy as np
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
@@ -37,7 +37,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     partition_of,
 )
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, REST
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.arrays import FloatArray
 
@@ -95,7 +95,7 @@ class Checkpoint:
 
     def properties(
         self, planned: int, committed: Sequence[int], tasks: Sequence[Any], after: IcebergTable
-    ) -> Changes:
+    ) -> PropertyChanges:
         """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
         They name the planned snapshot and those committed, in order, and the partitions of the scan ``tasks``, one of
@@ -220,7 +220,7 @@ class SettledBlocks:
         self, blocks: Blocks, metadata: BlockMetadata, policy: Policy, recorded: str | None, rules: str
     ) -> None:
         self._blocks, self._metadata, self._policy, self._rules = blocks, metadata, policy, rules
-        self._commits, self._recorded = REST.load(recorded, self._read) or ([], {})
+        self._commits, self._recorded = SETTLED.load(recorded, self._read) or ([], {})
 
     def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
         partitions = record["partitions"].items()
@@ -256,7 +256,7 @@ class SettledBlocks:
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
         merged = {block_set.partition for block_set in plan.block_sets if block_set.is_merge}
         settling = set(np.unique(self._blocks.partition[self.settled]).tolist())
-        known, others = REST.load(shared, self._read) or ([], {})
+        known, others = SETTLED.load(shared, self._read) or ([], {})
         ours, own = [*self._commits, *commits], dict[str, tuple[float, int]]()
         commits = [*(commit for commit in self._commits if commit not in known), *known, *commits]
         for number in {**self._of_partition, **dict.fromkeys(merged)}:
@@ -271,11 +271,11 @@ class SettledBlocks:
         while kept:
             oldest = min(first for _, first in kept.values())
             partitions = {name: [depth, first - oldest] for name, (depth, first) in kept.items()}
-            text = REST.dump({"commits": commits[oldest:], "partitions": partitions})
-            if len(text) <= REST.longest:
-                return {REST: text}
+            text = SETTLED.dump({"commits": commits[oldest:], "partitions": partitions})
+            if len(text) <= SETTLED.longest:
+                return {SETTLED: text}
             del kept[next(iter(kept))]
-        return {REST: None}
+        return {SETTLED: None}
 
     @cached_property
     def _of_partition(self) -> dict[int, tuple[float, int]]:

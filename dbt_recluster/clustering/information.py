@@ -9,7 +9,7 @@ import numpy as np
 
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import ReadRange
 from dbt_recluster.clustering.values import parse_predicate
@@ -91,7 +91,7 @@ def count_blocks_opened(table: ClusteredTable, where: str) -> int:
 
 
 @dataclass(frozen=True)
-class ReadInformation(Figures):
+class ReadInformation(Result):
     """A read.
 
     Attributes:
@@ -116,7 +116,7 @@ class ReadInformation(Figures):
 
 
 @dataclass(frozen=True)
-class ReadsInformation(Figures):
+class ReadsInformation(Result):
     """All reads of a table, the most frequent first.
 
     Attributes:
@@ -146,7 +146,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
         return ReadInformation(read.source, read.imported_from, read.weight, columns, *figures)
 
     metadata = table.current_blocks().metadata
-    costs, of_key = read_costs_of(table, metadata), table.reads.restricting(table.key).ranges
+    costs, of_key = read_costs_of(table, metadata), table.reads.for_key(table.key).ranges
     opened, others = [], table.reads.ranges
     if costs is not None:
         bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
@@ -170,7 +170,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
 
 def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     """Return the costs of each read that restricts the key, or None if none does."""
-    key, blocks, reads = table.key, metadata, table.reads.restricting(table.key).reads
+    key, blocks, reads = table.key, metadata, table.reads.for_key(table.key).reads
     if reads is None or (key.curve and not len(blocks)):
         return None
     if key.curve:

@@ -22,7 +22,7 @@ from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, ReclusterError, orphan_note
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
-from dbt_recluster.iceberg.iceberg_table import Changes
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import LEVELS
@@ -47,7 +47,7 @@ class Recluster:
     """One call of recluster on one table, under the key to cluster by; ``changes`` are further properties to set."""
 
     def __init__(
-        self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+        self, table: ClusteredTable, options: ReclusterOptions, changes: PropertyChanges | None = None
     ) -> None:
         key, iceberg, since = table.key, table.iceberg, table.suspended
         # All branches share the properties, so a branch sets none but the boundaries of its curve.

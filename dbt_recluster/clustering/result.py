@@ -17,7 +17,7 @@ _TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
 
 
 @dataclass(frozen=True)
-class Figures:
+class Result:
     """The base of results, whose fields are figures."""
 
     def as_dict(self) -> dict[str, Any]:

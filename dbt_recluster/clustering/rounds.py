@@ -19,7 +19,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.commit import RoundCommit, RoundRecord
-from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
@@ -34,7 +34,7 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jobs import MergeProgress
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, SETTLED
 from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
@@ -104,7 +104,7 @@ class MergedRound(RoundRecord):
         left = self.table.measure(after, self.planned.checkpoint.policy.block_rows)
         return {"read_depth_after": left.read_depth, "fragmentation_after": left.fragmentation}
 
-    def properties(self, snapshots: Sequence[int], after: IcebergTable) -> Changes:
+    def properties(self, snapshots: Sequence[int], after: IcebergTable) -> PropertyChanges:
         """Return the properties of the checkpoint and of settled blocks, and remove the changes before the round.
 
         A commit to another branch leaves those of main.
@@ -116,7 +116,7 @@ class MergedRound(RoundRecord):
             changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
         if planned.record is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
-            shared = after.properties.get(REST) if after.has_other_branches else None
+            shared = after.properties.get(SETTLED) if after.has_other_branches else None
             changes |= planned.record.after(planned.plan, paths, snapshots, shared)
         return changes
 
@@ -130,7 +130,7 @@ def plan_round(
         policy, iceberg = checkpoint.policy, table.iceberg
         # All that plans depend on besides the blocks and their levels.
         given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
-        recorded, rules = iceberg.properties.get(REST), digest(given)
+        recorded, rules = iceberg.properties.get(SETTLED), digest(given)
         record = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
         if record.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)

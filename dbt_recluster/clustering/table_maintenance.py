@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError
 from dbt_recluster.iceberg.actions import CatalogFiles, IcebergActions, directories
@@ -39,7 +39,7 @@ _TASKS = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshot
 
 
 @dataclass(frozen=True)
-class MaintenanceResult(Figures):
+class MaintenanceResult(Result):
     """The result of one task on a table.
 
     Attributes:
@@ -108,7 +108,7 @@ class FilesRewritten(MaintenanceResult):
 
 
 @dataclass(frozen=True)
-class Maintained(Figures):
+class Maintained(Result):
     """The maintenance that was due for a table.
 
     Attributes:

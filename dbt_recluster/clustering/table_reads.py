@@ -20,7 +20,7 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.values import DeclaredRead, parse_iso_time
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
+from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, RangeParser, ranges_as_json
 from dbt_recluster.iceberg.table_properties import READS
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.planner import Reads
@@ -39,7 +39,7 @@ _MOST_HELD = 5_000
 _MOST_CHARACTERS_OF_READ = 400
 # The oldest directories of event logs are forgotten, and their queries may count twice.
 _MOST_LOGS = 20
-_GREATEST_WEIGHT = 1e12  # so that sums stay finite
+_GREATEST_RECORDED_WEIGHT = 1e12  # of sums of declared weights
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ReadRange:
         origin, weight, columns = value
         ends = {column: [lower, upper] for column, (lower, upper) in dict(columns).items()}
         is_plain = not any(isinstance(end, (dict, list)) for pair in ends.values() for end in pair)
-        if not is_plain or not 0 < weight <= _GREATEST_WEIGHT:
+        if not is_plain or not 0 < weight <= _GREATEST_RECORDED_WEIGHT:
             raise ValueError(value)
         return cls(ends, float(weight), str(origin))
 
@@ -186,7 +186,7 @@ def _in_order(columns: Mapping[str, Sequence[Any]]) -> list[Any]:
     ]
 
 
-class Restricting(NamedTuple):
+class KeyReads(NamedTuple):
     """The reads of a table that restrict its key."""
 
     ranges: list[ReadRange]  # the reads
@@ -200,7 +200,7 @@ class TableReads:
     def __init__(self, iceberg: IcebergTable) -> None:
         self._iceberg = iceberg
         self._followed: list[ReadRange] | None = None
-        self._of_key: dict[str, Restricting] = {}
+        self._of_key: dict[str, KeyReads] = {}
         self.left_out: list[str] = []  # warnings about declared reads that are left out
 
     @property
@@ -231,7 +231,7 @@ class TableReads:
             self.follow()
         return self._followed or []
 
-    def restricting(self, key: ClusterKey) -> Restricting:
+    def for_key(self, key: ClusterKey) -> KeyReads:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:
             known = self.column_ranges
@@ -240,13 +240,13 @@ class TableReads:
             items = range(len(key.fields))
             lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
             reads = Reads(lower, upper, [read.weight for read, _ in bounded]) if bounded else None
-            self._of_key[str(key)] = Restricting([read for read, _ in bounded], reads)
+            self._of_key[str(key)] = KeyReads([read for read, _ in bounded], reads)
         return self._of_key[str(key)]
 
     def of_key(self, key: ClusterKey) -> Reads | None:
         """Return the ranges of the key's columns before its curve, or None if no read restricts them."""
         plain = ClusterKey(key.leading) if key.curve else key
-        return self.restricting(plain).reads if plain.fields else None
+        return self.for_key(plain).reads if plain.fields else None
 
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
@@ -256,9 +256,9 @@ class TableReads:
         return len(recorded.reads)
 
     @cached_property
-    def column_ranges(self) -> Ranges:
+    def column_ranges(self) -> RangeParser:
         """The ranges of columns that predicates and queries restrict."""
-        return Ranges(self._iceberg, self._iceberg.columns())
+        return RangeParser(self._iceberg, self._iceberg.columns())
 
     def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
         """Return the ranges of a declared read, or warn that it is left out; one of the whole table has none."""

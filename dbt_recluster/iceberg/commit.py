@@ -18,7 +18,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.catalog_tables import table_lock
-from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Transaction
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -48,7 +48,7 @@ class RoundRecord:
         """Return the summary of the snapshots if these groups are committed."""
         return {}
 
-    def properties(self, _snapshots: Sequence[int], _after: IcebergTable) -> Changes:
+    def properties(self, _snapshots: Sequence[int], _after: IcebergTable) -> PropertyChanges:
         """Return the properties to set with these snapshots, given the table as they leave it."""
         return {}
 

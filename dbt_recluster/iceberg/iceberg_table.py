@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 # Properties to set, or to remove if they are None.
-Changes = Mapping[str, str | None]
+PropertyChanges = Mapping[str, str | None]
 
 
 def decoded_text(values: pa.ChunkedArray) -> pa.Array:
@@ -353,7 +353,7 @@ class Transaction:
             transaction.java.commitTransaction()
             table.refresh()
 
-    def set_properties(self, changes: Changes) -> None:
+    def set_properties(self, changes: PropertyChanges) -> None:
         """Set properties, and remove those that are None.
 
         Also removes the metrics modes of struct fields that were dropped or renamed, with which Iceberg refuses any

@@ -215,7 +215,7 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
     return done.pop()
 
 
-class Ranges:
+class RangeParser:
     """The column ranges of predicates, queries and records on a table, and the types of columns that can have any."""
 
     def __init__(self, table: IcebergTable, columns: Columns) -> None:
@@ -283,7 +283,7 @@ def range_types(types: Mapping[str, str]) -> dict[str, ColumnType]:
 
 
 def ranges_as_json(ranges: ColumnRanges) -> dict[str, list[Any]]:
-    """Return ranges as JSON, for :meth:`Ranges.of_json`."""
+    """Return ranges as JSON, for :meth:`RangeParser.of_json`."""
     return {column: [_as_json(end) for end in interval] for column, interval in ranges.items()}
 
 

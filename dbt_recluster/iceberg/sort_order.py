@@ -24,7 +24,7 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Transaction
 from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
@@ -94,7 +94,7 @@ class TableChange:
     """
 
     key: ClusterKey | None = None  # checked
-    properties: Changes = field(default_factory=dict)
+    properties: PropertyChanges = field(default_factory=dict)
     # The `key_id` to replace, None for any. If it differs, another writer has set the key: a CommitFailedError.
     replaces: tuple[int, str] | None = None
     # Of the key's columns as planned, None for any. If they differ, rows are sorted by others: a ConcurrentChangeError.
@@ -139,7 +139,7 @@ class TableChange:
         if missing := self._missing(table):
             transaction.set_properties(missing)
 
-    def _missing(self, table: IcebergTable) -> Changes:
+    def _missing(self, table: IcebergTable) -> PropertyChanges:
         """Return the properties to set, and to remove where they are None."""
         actual = table.properties
         needed: dict[str, str | None] = {**self.properties}
@@ -160,7 +160,7 @@ class TableChange:
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.REST))
+                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.SETTLED))
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 

@@ -77,7 +77,7 @@ CURVE_PREFIX: Final = TableProperty(
     "They are drawn anew from a sample of the table.",
     longest=3_900,
 )
-REST: Final = TableProperty(
+SETTLED: Final = TableProperty(
     "recluster.rest",
     "Of a curve, for each partition: the depth before its last merge that lowered it, and the commits since; at most "
     "3,900 characters. Blocks of these commits are not merged among themselves.",

@@ -53,8 +53,8 @@ from dbt_recluster.operations.declaration import (
     Argument,
     Call,
     Context,
-    Ending,
     Operation,
+    Summary,
     failure_line,
     run_operation,
 )
@@ -383,7 +383,7 @@ class _Job(Context):
     def __init__(self, request: Request, operation: Operation) -> None:
         self._request, self._operation = request, operation
         self._answers: list[Answer] = []
-        self._ending = Ending("", {})
+        self._summary = Summary("", {})
         self._left_out = 0  # tables with automatic_clustering: false
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
@@ -415,17 +415,17 @@ class _Job(Context):
         for warning in record_metrics(self._answers, metrics_path(operation, request.arguments)):
             _note(warning)
         if operation.finish is not None:
-            self._ending = operation.end(self._answers, request.arguments)
-            if self._answers and self._ending.text:
-                self._print(self._ending.text)
+            self._summary = operation.end(self._answers, request.arguments)
+            if self._answers and self._summary.text:
+                self._print(self._summary.text)
         if self._left_out or not self._answers:
             _note(self._left_out_line())
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
-        if self._ending.error:
-            _note(self._ending.error)
-        return self._end(Exit.FAILED if failed or self._ending.error else Exit.DONE, self._ending.error)
+        if self._summary.error:
+            _note(self._summary.error)
+        return self._end(Exit.FAILED if failed or self._summary.error else Exit.DONE, self._summary.error)
 
     def stop(self, error: str, code: int) -> int:
         """End early, unless all tables had their turn: a signal may arrive after that."""
@@ -572,7 +572,7 @@ class _Job(Context):
         self._code = code
         if self._request.as_json:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
-            printed = {**answer_of(self._request.command, code, error, tables), **self._ending.values}
+            printed = {**answer_of(self._request.command, code, error, tables), **self._summary.values}
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
         return code

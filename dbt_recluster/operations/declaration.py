@@ -235,7 +235,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Ending:
+class Summary:
     """The answer of an operation for all tables: for people, for programs, and why it failed."""
 
     text: str
@@ -259,7 +259,7 @@ class Operation:
     is_rewrite: bool = False
     order: Callable[[list[Call]], list[Call]] = list  # sorts the calls; as the tables were chosen, by default
     # Combines the answers of all tables, even of none, into one that is printed in their place.
-    finish: Callable[..., Ending] | None = None
+    finish: Callable[..., Summary] | None = None
 
     @property
     def meaning(self) -> str:
@@ -276,10 +276,10 @@ class Operation:
         own = arguments_of(self.function)
         return self.function(call, **{each.name: call.arguments.get(each.name, each.default) for each in own})
 
-    def end(self, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+    def end(self, answers: list[Answer], arguments: Mapping[str, Any]) -> Summary:
         """Return what is printed after the last table."""
         if self.finish is None:
-            return Ending("", [answer.values for answer in answers])
+            return Summary("", [answer.values for answer in answers])
         return self.finish(answers, **{each.name: arguments[each.name] for each in arguments_of(self.finish)})
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,13 +49,13 @@ from dbt_recluster.operations.declaration import (
     Argument,
     Branch,
     Call,
-    Ending,
     Key,
     MeasuredKey,
     Operation,
     OperationTable,
     Prices,
     Since,
+    Summary,
     Where,
     table_function,
 )
@@ -234,7 +234,7 @@ def _overview(
             "LABEL",
         ),
     ] = None,
-) -> Ending:
+) -> Summary:
     """Return the overview of all tables.
 
     Args:
@@ -251,7 +251,7 @@ def _overview(
     if prices is not None:
         sums["assumption"] = prices.assumption
     values = {"tables": [row.as_dict() for row in rows], "totals": sums}
-    return Ending(result_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
+    return Summary(result_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
 
 
 @OPERATIONS.declare(lambda *_: "", short="overview", finish=_overview)
@@ -275,7 +275,7 @@ def _write_report(
             "FILE",
         ),
     ] = _REPORT,
-) -> Ending:
+) -> Summary:
     """Write the report.
 
     Args:
@@ -283,12 +283,12 @@ def _write_report(
     """
     results: list[ReportData] = [answer.result for answer in answers if answer.result is not None]
     if not results:
-        return Ending("", {"files": []})
+        return Summary("", {"files": []})
     from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
     failing = [_without_result(answer) for answer in answers if answer.result is None]
     files = [str(path) for path in write_report(results, path, failing)]
-    return Ending("\n".join(files), {"files": files})
+    return Summary("\n".join(files), {"files": files})
 
 
 @OPERATIONS.declare(lambda *_: "", short="report", finish=_write_report)

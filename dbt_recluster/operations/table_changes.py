@@ -31,7 +31,7 @@ from dbt_recluster.clustering.table_maintenance import (
 from dbt_recluster.clustering.values import AUTO, parse_end, parse_reason, parse_snapshot_count
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.iceberg.iceberg_table import Changes
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.operations.declaration import (
@@ -98,7 +98,7 @@ def _warnings(call: Call) -> Iterator[str]:
 
 
 def recluster_table(
-    table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+    table: ClusteredTable, options: ReclusterOptions, changes: PropertyChanges | None = None
 ) -> ReclusterResult:
     """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
 
@@ -116,7 +116,7 @@ def recluster_table(
         # No model records it, and a later call without it would rewrite every block.
         changes = {**changes, name: given}
     result = Recluster(table, options, changes).run()
-    if result.rounds and table.reads.restricting(table.key).reads is not None:
+    if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, options.policy).loss()
     return result

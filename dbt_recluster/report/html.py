@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from dbt_recluster.advice.cost_model import Balance
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.advice.report_data import Layout, ReportData
+from dbt_recluster.advice.report_data import DrawnBlocks, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, printable, size
@@ -161,7 +161,7 @@ def histogram(information: Mapping[str, Any]) -> str:
     return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
 
 
-def blocks(report: ReportData, layout: Layout) -> str:
+def blocks(report: ReportData, layout: DrawnBlocks) -> str:
     """Draw each block as a bar over its range, new blocks above reclustered ones."""
     count = len(layout.lower)
     figure, axes = _figure()
@@ -183,7 +183,7 @@ def blocks(report: ReportData, layout: Layout) -> str:
     return _svg(figure, f"blocks {report.table} {place}", f"Each block as a bar over its range of {place}")
 
 
-def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
+def level_shades(layout: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
     """Return the shades for the levels: number, name and levels of each."""
     levels = np.unique(layout.level)
     shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
@@ -308,7 +308,7 @@ def _count_blocks(axes: Any) -> None:
     axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
-def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
+def _key_axis(axes: Any, report: ReportData, layout: DrawnBlocks) -> None:
     axes.set_xlim(-0.01, 1.01)
     if report.partitions > 1:
         axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")

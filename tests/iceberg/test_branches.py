@@ -17,7 +17,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
-from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, REST
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, SETTLED
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
@@ -105,7 +105,7 @@ def test_a_recluster_of_a_branch_leaves_main_at_rest(
     load(name, 3)
     assert recluster(spark, name, **options).rounds
     assert recluster(spark, name, **of_branch).rounds == []
-    IcebergTable.load(spark, name).set_property(REST, None)
+    IcebergTable.load(spark, name).set_property(SETTLED, None)
     assert all(recluster(spark, name, dry_run=True, **each).plan.sets for each in (options, of_branch))
 
 

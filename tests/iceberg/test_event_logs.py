@@ -15,7 +15,7 @@ import pytest
 from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, ImportedReads, LoggedFilters, scans
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.predicates import Ranges, range_types
+from dbt_recluster.iceberg.predicates import RangeParser, range_types
 from dbt_recluster.iceberg.session.jobs import EventLogFiles
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
@@ -133,7 +133,7 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
 @pytest.mark.thorough
 def test_a_range_is_written_as_sql_that_means_the_same(spark: Any, typed: tuple[str, Any]) -> None:
     table = ClusteredTable(spark, typed[0], "i")
-    of_table = Ranges(table.iceberg, table.columns)
+    of_table = RangeParser(table.iceberg, table.columns)
     for where in PREDICATES:
         for ranges in of_table.of_predicate(table.predicate(where)):
             text = of_table.sql(ranges)

@@ -11,7 +11,7 @@ import pytest
 from tables import make_even_table, recluster_keeping_rows
 
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg.predicates import MOST_RANGES, Ranges
+from dbt_recluster.iceberg.predicates import MOST_RANGES, RangeParser
 from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
@@ -84,7 +84,7 @@ def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:
     of_today = ("d", "d >= current_date() - interval 3 days", [([three_days_ago], [None])])
     for key, where, expected in [*CASES, of_today]:
         table = ClusteredTable(spark, wide, key)
-        of_table = Ranges(table.iceberg, table.columns)
+        of_table = RangeParser(table.iceberg, table.columns)
         found = [of_table.of_key(table.key, each) for each in of_table.of_predicate(table.predicate(where))]
         assert [each for each in found if each] == expected, where
 
@@ -154,7 +154,7 @@ def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> 
     for query, expected in cases.items():
         table = ClusteredTable(spark, wide, "d")
         assert follow(table, [query]) == []
-        of_table = Ranges(table.iceberg, table.columns)
+        of_table = RangeParser(table.iceberg, table.columns)
         ranges = [of_table.of_json(read.columns) for read in table.reads.ranges]
         of_key = [of_table.of_key(table.key, each) for each in ranges]
         assert [each for each in of_key if each] == expected, query

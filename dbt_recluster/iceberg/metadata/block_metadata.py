@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.metadata.manifest_entries import (
-    Condition,
+    FilterExpression,
     check_sources,
     combine,
     compare,
@@ -162,12 +162,12 @@ def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, li
     return paths
 
 
-def _written_by(snapshots: Sequence[int]) -> Condition:
+def _written_by(snapshots: Sequence[int]) -> FilterExpression:
     return compare("in", "snapshot_id", values=list(snapshots))
 
 
 def _read(
-    table: IcebergTable, key: ClusterKey, conditions: Sequence[Condition], snapshot_id: int | None
+    table: IcebergTable, key: ClusterKey, conditions: Sequence[FilterExpression], snapshot_id: int | None
 ) -> BlockMetadata:
     """Read the live data files among manifest entries."""
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
@@ -254,7 +254,9 @@ def key_bounds(
     return lower, upper, unbounded
 
 
-def position_deletes(table: IcebergTable, snapshot_id: int, conditions: Sequence[Condition] = ()) -> pa.Table:
+def position_deletes(
+    table: IcebergTable, snapshot_id: int, conditions: Sequence[FilterExpression] = ()
+) -> pa.Table:
     """Return the position delete files of a snapshot, deletion vectors included.
 
     Returns:
@@ -272,7 +274,9 @@ def position_deletes(table: IcebergTable, snapshot_id: int, conditions: Sequence
     return pa.table(values, ["block", "rows", "partition", "format"])
 
 
-def _deleted_rows(table: IcebergTable, conditions: Sequence[Condition], blocks: BlockMetadata) -> IntArray:
+def _deleted_rows(
+    table: IcebergTable, conditions: Sequence[FilterExpression], blocks: BlockMetadata
+) -> IntArray:
     """Count the rows that position deletes of one block alone delete: int64 (n,).
 
     Neither delete files of several blocks nor equality deletes record the rows of each block.

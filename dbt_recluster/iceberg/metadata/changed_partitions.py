@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
+from dbt_recluster.iceberg.metadata.manifest_entries import FilterExpression, combine, compare
 from dbt_recluster.iceberg.session.jvm import (
     CONTENT_FILE,
     STRING,
@@ -51,7 +51,7 @@ class ChangedPartitions:
         """Return the number of partitions."""
         return len(self.values)
 
-    def condition(self) -> Condition:
+    def condition(self) -> FilterExpression:
         """Return a condition for the manifest entries of these partitions, and maybe others."""
         specs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
         for values in self.values:
@@ -63,7 +63,7 @@ class ChangedPartitions:
         return combine("or", [combine("and", fields) for fields in of_specs])
 
 
-def _is_one_of(name: str, values: Sequence[Any]) -> Condition:
+def _is_one_of(name: str, values: Sequence[Any]) -> FilterExpression:
     column = f"data_file.partition.{name}"
     known = [value for value in dict.fromkeys(values) if value is not None]
     # Iceberg 1.11.0 fails to look for NULL in a list of texts.

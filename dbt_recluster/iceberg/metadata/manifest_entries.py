@@ -41,15 +41,15 @@ _MAPS = {
 }
 _AS_PRINTED = ("boolean", "int", "long")  # types whose JSON is what Java prints
 # An expression in Iceberg's JSON.
-Condition = Mapping[str, Any]
+FilterExpression = Mapping[str, Any]
 
 
-def compare(kind: str, column: str, **values: Any) -> Condition:
+def compare(kind: str, column: str, **values: Any) -> FilterExpression:
     """Return a condition on a column, with a ``value`` for ``eq`` and ``lt``, and ``values`` for ``in``."""
     return {"type": kind, "term": column, **values}
 
 
-def combine(kind: str, conditions: Sequence[Condition]) -> Condition:
+def combine(kind: str, conditions: Sequence[FilterExpression]) -> FilterExpression:
     """Join conditions by ``and`` or ``or``."""
     if len(conditions) == 1:
         return conditions[0]
@@ -58,7 +58,7 @@ def combine(kind: str, conditions: Sequence[Condition]) -> Condition:
     return {"type": kind, "left": left, "right": right}
 
 
-def _terms(condition: Condition) -> set[str]:
+def _terms(condition: FilterExpression) -> set[str]:
     """Return the columns of a condition."""
     if "term" in condition:
         return {condition["term"]}
@@ -68,7 +68,7 @@ def _terms(condition: Condition) -> set[str]:
 def read_entries(
     table: IcebergTable,
     columns: Sequence[str],
-    condition: Condition,
+    condition: FilterExpression,
     snapshot_id: int | None = None,
     metrics: Mapping[str, tuple[int, str]] | None = None,
 ) -> dict[str, pa.Array]:
