@@ -129,10 +129,8 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
     from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-    from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.iceberg.sort_order import TableChange
-    from dbt_recluster.maintenance import ClusteredTable
-    from dbt_recluster.operations.table_changes import recluster_table
+    from dbt_recluster.maintenance import ClusteredTable, recluster
 
     table = f"db.{kind}"
     lines = spark.read.parquet(str(source / "lineitem.parquet"))
@@ -159,9 +157,7 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
             clustered = ClusteredTable(spark, table, KEY)
             if kind == "reads" and not has_recorded(clustered, named(kind)):
                 record_queries(clustered, named(kind))
-            recluster_table(
-                clustered, ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
-            )
+            recluster(spark, clustered, depth=options.depth, block_rows=options.block_rows, trigger="run")
         seconds += time.monotonic() - started
     rewritten, rows_now = spark.sql(
         f"select coalesce(sum(if(operation = 'replace', cast(summary['deleted-records'] as bigint), 0)), 0), "

@@ -70,12 +70,12 @@ def figures() -> str:
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation by the titles of their tables: what its function is declared to return."""
     from dbt_recluster.advice.cost_model import ReclusterEstimate
-    from dbt_recluster.advice.overview import Overview
+    from dbt_recluster.advice.overview import Overview, information_of
     from dbt_recluster.advice.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
-    from dbt_recluster.operations.inspection import OPERATIONS, information_of
+    from dbt_recluster.maintenance import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     parts = {

@@ -10,13 +10,11 @@ from typing import Any
 
 from griffe import Extension, Function, Object, Parameter, ParameterKind, Parameters
 
-from dbt_recluster.clustering.options import ReclusteringOptions
 from dbt_recluster.operations.declaration import arguments_of, documented_arguments
 
 _ROLE = re.compile(r":\w+:`(?:[\w.]*\.)?(\w+)`")
 _DOUBLE = re.compile(r"(?<!`)``(?!`)")
 _TYPES = {"spark": "SparkSession", "table": "str | ClusteredTable"}
-_TYPES |= {name: hint.__forward_arg__ for name, hint in ReclusteringOptions.__annotations__.items()}
 
 
 class Docstrings(Extension):
@@ -24,7 +22,7 @@ class Docstrings(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Rewrite the docstring of one object."""
-        if isinstance(obj, Function) and obj.path.startswith("dbt_recluster.operations.") and obj.decorators:
+        if isinstance(obj, Function) and obj.path.startswith("dbt_recluster.maintenance.") and obj.decorators:
             function = getattr(import_module(obj.path.rpartition(".")[0]), obj.name, None)
             if (declared := getattr(function, "__wrapped__", None)) is not None:
                 _show_as_function(obj, function, declared)
@@ -33,15 +31,11 @@ class Docstrings(Extension):
 
 
 def _show_as_function(obj: Function, function: Any, declared: Any) -> None:
-    hints = inspect.get_annotations(declared, eval_str=True)
     meanings = {each.name: each.meaning for each in arguments_of(declared)}
     meanings = {**documented_arguments(declared), **meanings}
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name)
-        annotation = (
-            getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else parameter.annotation
-        )
+        annotation = parameter.annotation
         text = _TYPES.get(name) or getattr(annotation, "__name__", None) or str(annotation)
         kind = ParameterKind[parameter.kind.name.lower()]
         default = None if parameter.default is parameter.empty else str(parameter.default)

@@ -107,8 +107,8 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
+    from dbt_recluster.maintenance import OPERATIONS, well_clustered
     from dbt_recluster.operations.declaration import FORMAT, TABLE, arguments_of, meaning_of
-    from dbt_recluster.operations.inspection import OPERATIONS, well_clustered
 
     parts = [
         _NOTE,
@@ -141,7 +141,7 @@ def operations() -> str:
 
 def macros() -> str:
     """Return the macros of the operations, which hand their arguments to the adapter."""
-    from dbt_recluster.operations.inspection import OPERATIONS
+    from dbt_recluster.maintenance import OPERATIONS
 
     lines = [
         f"{{% macro {name}(table=none) %}}"
@@ -153,8 +153,8 @@ def macros() -> str:
 
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
+    from dbt_recluster.maintenance import OPERATIONS
     from dbt_recluster.operations.declaration import FORMAT, TABLE
-    from dbt_recluster.operations.inspection import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():
@@ -171,8 +171,8 @@ def macros_documentation() -> str:
 
 def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
+    from dbt_recluster.maintenance import well_clustered
     from dbt_recluster.operations.declaration import arguments_of, meaning_of
-    from dbt_recluster.operations.inspection import well_clustered
 
     types = {"cluster_by": "any", "predicate": "optional[string]"}
     listed = [{"name": "model", "type": "relation", "description": "The table; dbt fills it in."}]

@@ -42,8 +42,8 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget
-from dbt_recluster.operations.inspection import OPERATIONS, record_metrics
+from dbt_recluster.maintenance import OPERATIONS
+from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
 from dbt_recluster.report.result_text import few_blocks, maintained, not_reclustered, recluster_line, summary
 from dbt_recluster.text import count_noun, did_you_mean

@@ -25,6 +25,7 @@ from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
+from dbt_recluster.maintenance import OPERATIONS, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
     FORMAT,
@@ -37,14 +38,8 @@ from dbt_recluster.operations.declaration import (
     arguments_of,
     failure_line,
     read_arguments,
-    run_operation,
-)
-from dbt_recluster.operations.inspection import (
-    OPERATIONS,
-    metrics_path,
-    operation_named,
     record_metrics,
-    well_clustered,
+    run_operation,
 )
 from dbt_recluster.operations.tables import (
     TABLES,
@@ -128,7 +123,7 @@ def acts(flags: Any) -> bool:
 
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that its arguments choose."""
-    operation = operation_named(name)
+    operation = OPERATIONS.named(name)
     for argument in operation.arguments:
         value = macros["var"](argument.var, None) if argument.var else None
         if value is not None and given.get(argument.name) is None:
@@ -170,7 +165,7 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             warn(f"{answer.table}: {warning}")
-    for warning in record_metrics(answers, metrics_path(operation, arguments)):
+    for warning in record_metrics(answers, operation.metrics_path(arguments)):
         warn(warning)
     summary = _end(operation, answers, arguments, macros["target"])
     if summary.text:
@@ -294,7 +289,8 @@ def broken_limits(
         raise OptionError(
             "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
         )
-    return well_clustered(lambda: open_table(model.render()), **arguments)
+    table = open_table(model.render())
+    return well_clustered(table.iceberg.spark, table, **arguments)
 
 
 def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from dbt_recluster.iceberg.session.redaction import (
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
+from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
     TABLE,
@@ -56,9 +57,9 @@ from dbt_recluster.operations.declaration import (
     Operation,
     Summary,
     failure_line,
+    record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, record_metrics
 from dbt_recluster.operations.tables import (
     EVERY_TABLE,
     MODEL_OPTIONS,
@@ -412,7 +413,7 @@ class _Job(Context):
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
-        for warning in record_metrics(self._answers, metrics_path(operation, request.arguments)):
+        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments)):
             _note(warning)
         if operation.finish is not None:
             self._summary = operation.end(self._answers, request.arguments)

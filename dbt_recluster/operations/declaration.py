@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, cached_property, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from dbt_recluster.advice.cost_model import PriceList, parse_prices
-from dbt_recluster.advice.overview import parse_metrics_file
+from dbt_recluster.advice.overview import Overview, parse_metrics_file, table_overview, write_metrics
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
@@ -189,13 +190,21 @@ TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P],
 
 def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction[P, T]:
     """Return the function of Python that does to one table what ``function`` does to a call."""
-    own, keyword = arguments_of(function), inspect.Parameter.KEYWORD_ONLY
-    _, *given = inspect.signature(function).parameters.values()
-    named = {parameter.name: parameter for parameter in given if parameter.kind is not parameter.VAR_KEYWORD}
-    options = [argument.name for argument in own if argument.name not in named]
-    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("spark", "table")]
-    more = [inspect.Parameter(name, keyword, default=None, annotation="Any") for name in options]
-    signature = inspect.signature(function).replace(parameters=[*first, *named.values(), *more])
+    own, hints = arguments_of(function), inspect.get_annotations(function, eval_str=True)
+    kinds = inspect.Parameter
+    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("spark", "table")]
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        hint: Any = hints.get(name)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            typed = getattr(hint, "__annotations__", {}).items()
+            parameters += (
+                kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+                for name, kind in typed
+            )
+        else:
+            annotation = hint.__origin__ if hasattr(hint, "__metadata__") else parameter.annotation
+            parameters.append(parameter.replace(annotation=annotation))
+    signature = inspect.signature(function).replace(parameters=parameters)
 
     @wraps(function)
     def of_table(*args: Any, **kwargs: Any) -> T:
@@ -282,6 +291,11 @@ class Operation:
             return Summary("", [answer.values for answer in answers])
         return self.finish(answers, **{each.name: arguments[each.name] for each in arguments_of(self.finish)})
 
+    def metrics_path(self, arguments: Mapping[str, Any]) -> Path | None:
+        """Return the file for the metrics of the tables that the operation changes, or None."""
+        is_change = self.finish is None and not arguments.get("dry_run")
+        return arguments.get(METRICS.name) if is_change else None
+
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
         read = read_arguments(self.name, (*arguments, *self.arguments), given)
@@ -308,6 +322,12 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
 
 class OperationTable(dict[str, Operation]):
     """Operations by name."""
+
+    def named(self, name: str) -> Operation:
+        """Return an operation, or raise OptionError."""
+        if name in self:
+            return self[name]
+        raise OptionError(f"there is no operation {name}; {did_you_mean(name, self, 'there are')}")
 
     def declare(
         self, text: Callable[[Any, Call], str], *more: Argument, **facts: Any
@@ -372,6 +392,32 @@ def failure_line(answer: Answer) -> str:
     """Return why an operation failed for a table, with the table's name."""
     error = answer.error or ""
     return error if answer.table in error else f"{answer.table}: {error}"
+
+
+def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
+    """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
+    return [] if path is None or not answers else write_lines(list(map(_line, answers)), path)
+
+
+def write_lines(rows: Sequence[Overview], path: Path | None) -> list[str]:
+    """Write lines of the overview to a metrics file, if there is one; return why that failed."""
+    try:
+        if path is not None:
+            write_metrics(rows, path)
+    except OptionError as e:
+        return [str(e)]
+    return []
+
+
+def _line(answer: Answer) -> Overview:
+    assert answer.call is not None
+    error, call = answer.error, answer.call
+    try:
+        if error is None:
+            return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
+    except Exception as e:  # whatever fails, the metrics of the other tables are written
+        error = call.context.explain(e)
+    return Overview(answer.table, "failing", error)
 
 
 def _tables(value: Any) -> Any:

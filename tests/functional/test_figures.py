@@ -12,8 +12,13 @@ from dbt.cli.main import dbtRunner
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
-from dbt_recluster.maintenance import clustering_depth, clustering_information, clustering_ratio, recluster
-from dbt_recluster.operations.inspection import OPERATIONS
+from dbt_recluster.maintenance import (
+    OPERATIONS,
+    clustering_depth,
+    clustering_information,
+    clustering_ratio,
+    recluster,
+)
 
 
 class TestInformation(Operations):

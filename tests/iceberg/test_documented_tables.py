@@ -16,8 +16,13 @@ from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import remove_clustering
 from dbt_recluster.iceberg.table_properties import PROPERTIES
-from dbt_recluster.maintenance import estimate_recluster, import_reads, recluster, suspend_recluster
-from dbt_recluster.operations.inspection import OPERATIONS
+from dbt_recluster.maintenance import (
+    OPERATIONS,
+    estimate_recluster,
+    import_reads,
+    recluster,
+    suspend_recluster,
+)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # Operations that the loop calls with more than a table.

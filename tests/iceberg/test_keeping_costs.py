@@ -23,7 +23,6 @@ from dbt_recluster.maintenance import (
     estimate_clustering_cost,
     recluster,
 )
-from dbt_recluster.operations.table_changes import recluster_table
 from dbt_recluster.planner import Policy
 from dbt_recluster.report.html import write_report
 from dbt_recluster.report.result_text import cost
@@ -173,8 +172,7 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
         return auto_depth(keyed)
 
     assert found(recorded(12, "2026-01-01", "2999-01-01T00:00:00+00:00")).depth == 12
-    options = ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))
-    assert not recluster_table(keyed, options).rounds
+    assert not recluster(spark, keyed, depth="auto", block_rows=100, reads=reads(1000)).rounds
     old = "2020-01-01T00:00:00"
     wrong = ["7", '{"depth": "x"}', '{"depth": 0, "at": 3}']
     for text in (recorded(12, old, old), recorded(12, old, old, -1), *wrong):

@@ -19,8 +19,7 @@ import pytest
 import yaml
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
-from dbt_recluster.maintenance import estimate_recluster
-from dbt_recluster.operations.inspection import OPERATIONS
+from dbt_recluster.maintenance import OPERATIONS, estimate_recluster
 from dbt_recluster.operations.tables import MODEL_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]

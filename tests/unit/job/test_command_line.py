@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dbt_recluster.job.command_line import main, parse
+from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import Operation
-from dbt_recluster.operations.inspection import OPERATIONS
 
 
 def test_the_options_of_recluster() -> None:

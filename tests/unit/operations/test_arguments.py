@@ -7,8 +7,8 @@ import pytest
 
 from dbt_recluster.clustering.values import moment, parse_moment
 from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import FORMAT, TABLE
-from dbt_recluster.operations.inspection import OPERATIONS, operation_named
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -33,9 +33,9 @@ def test_a_misspelt_name_is_answered_with_the_nearest_or_all() -> None:
             with pytest.raises(OptionError, match=f"has no argument {name!r}; {answer}"):
                 operation.read((TABLE, FORMAT), {name: "a.t"})
     with pytest.raises(OptionError, match="there is no operation reclustr; did you mean recluster"):
-        operation_named("reclustr")
+        OPERATIONS.named("reclustr")
     with pytest.raises(OptionError, match="there is no operation vacuum; there are recluster, "):
-        operation_named("vacuum")
+        OPERATIONS.named("vacuum")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

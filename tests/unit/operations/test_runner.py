@@ -19,9 +19,9 @@ from dbt_recluster.operations.declaration import (
     Call,
     Operation,
     RunBudget,
+    record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.inspection import OPERATIONS, metrics_path, record_metrics
 from dbt_recluster.operations.tables import Target
 
 FAILURES = {
@@ -115,8 +115,10 @@ def test_a_budget_is_for_all_tables_of_a_run() -> None:
 def test_metrics_are_written_whichever_table_is_passed_over(
     names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overview = SimpleNamespace(run=lambda call: Overview(call.target.relation, "well clustered"))
-    monkeypatch.setitem(OPERATIONS, "clustering_overview", overview)
+    monkeypatch.setattr(Call, "table", property(lambda call: call.target.relation))
+    monkeypatch.setattr(Call, "options", lambda call: None)
+    line = lambda table, *_, **__: Overview(table, "well clustered")  # noqa: E731
+    monkeypatch.setattr("dbt_recluster.operations.declaration.table_overview", line)
     operation = Operation("work", work, lambda values, _: values["table"], (METRICS,))
     path = tmp_path / "r.prom"
     targets, arguments = [Target(f"s.{name}", required=False) for name in names], {"metrics": path}
@@ -124,7 +126,7 @@ def test_metrics_are_written_whichever_table_is_passed_over(
     answers = [answer for answer, _, _ in run]
     assert [answer.table for answer in answers] == ["s.fine"]
     for is_dry_run in (True, False):
-        written = metrics_path(operation, {**arguments, "dry_run": is_dry_run})
+        written = operation.metrics_path({**arguments, "dry_run": is_dry_run})
         assert record_metrics(answers, written) == []
         assert path.exists() is not is_dry_run
     assert 'table="s.fine"' in path.read_text()
