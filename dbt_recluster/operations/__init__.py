@@ -1,1 +1,1 @@
-"""What a user can ask for: every operation and every option of a model, declared once. It knows no dbt."""
+"""What an operation is, and the options of models. It knows no dbt."""
