@@ -17,8 +17,8 @@ from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_hi
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
-from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.types import value_type
 from dbt_recluster.planner import Blocks

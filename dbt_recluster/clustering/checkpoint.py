@@ -28,7 +28,7 @@ import numpy as np
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
@@ -36,7 +36,6 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     changed_partitions,
     partition_of,
 )
-from dbt_recluster.iceberg.snapshots import GREATEST_LONG
 from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.arrays import FloatArray

@@ -21,9 +21,9 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths, rows_opened
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
-from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import CHANGES
 from dbt_recluster.text import count_noun
 

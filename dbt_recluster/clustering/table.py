@@ -18,7 +18,7 @@ from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_iso_time, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     BoolArray,
@@ -32,7 +32,6 @@ from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
-from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key

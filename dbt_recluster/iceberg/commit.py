@@ -18,7 +18,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.catalog_tables import table_lock
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Transaction
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Snapshot, Transaction
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -26,7 +26,6 @@ from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, v
 from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
-from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.sort_order import TableChange
 
 if TYPE_CHECKING:

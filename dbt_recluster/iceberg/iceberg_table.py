@@ -1,4 +1,4 @@
-"""An Iceberg table of one of Spark's catalogs, and transactions on it."""
+"""An Iceberg table of one of Spark's catalogs: its snapshots and branches as Python values, and transactions on it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,22 +20,102 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
-from dbt_recluster.iceberg.session.jvm import activate, collect_arrow, java_items, java_list, java_map, jvm
-from dbt_recluster.iceberg.session.redaction import raise_as, short_message
-from dbt_recluster.iceberg.snapshots import (
-    GREATEST_LONG,
-    MAIN,
-    Snapshot,
-    branch_heads,
-    read_snapshots,
-    whole_number,
+from dbt_recluster.iceberg.session.jvm import (
+    OBJECT,
+    STRING,
+    JavaFunctions,
+    activate,
+    collect_arrow,
+    java_items,
+    java_list,
+    java_map,
+    jvm,
 )
+from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+GREATEST_LONG = 2**63 - 1
+MAIN = "main"
+_SNAPSHOT = "org.apache.iceberg.Snapshot"
+
+
+def whole_number(text: str) -> int | None:
+    """Parse the value of a property or a summary; None if it is not a whole number that Java's long holds."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(GREATEST_LONG))
+    return int(text) if is_number and int(text) <= GREATEST_LONG else None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One commit.
+
+    Attributes:
+        parent: The id of the snapshot before it, which may have expired, or None.
+        sequence_number: Ascends with commits; 0 in tables of format version 1.
+        at: The time of the commit, UTC.
+        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
+        summary: Iceberg's figures, and ours under ``recluster.``.
+    """
+
+    id: int
+    parent: int | None
+    sequence_number: int
+    at: datetime
+    operation: str
+    summary: Mapping[str, str]
+
+    def count(self, name: str) -> int | None:
+        """Return a count of the summary, or None if it is missing."""
+        return whole_number(self.summary.get(name, ""))
+
+
+def read_snapshots(spark: SparkSession, snapshots: Any) -> list[Snapshot]:
+    """Read all snapshots of a Java list in one call."""
+    text = jvm(spark).remember(("snapshot as text",), partial(_snapshot_as_text, spark))
+    records = JavaFunctions(spark).records(snapshots.stream().map(text).iterator())
+    return [
+        Snapshot(
+            id=int(snapshot),
+            parent=None if parent == "null" else int(parent),
+            sequence_number=int(sequence),
+            at=datetime.fromtimestamp(int(millis) / 1000, tz=timezone.utc),
+            operation=operation,
+            summary=json.loads(summary) or {},
+        )
+        for snapshot, parent, sequence, millis, operation, summary in records
+    ]
+
+
+def _snapshot_as_text(spark: SparkSession) -> Any:
+    """Return a Java function that writes a snapshot as text.
+
+    Iceberg's ``SnapshotParser`` would read the manifests of snapshots of early writers, which have no manifest list.
+    """
+    functions, mapper = JavaFunctions(spark), jvm(spark).org.apache.iceberg.util.JsonUtil.mapper()
+    kind = str(mapper.getClass().getName())
+    write = functions.method(kind, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+    summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
+    values = [
+        ("snapshotId", "long"),
+        ("parentId", "java.lang.Long"),
+        ("sequenceNumber", "long"),
+        ("timestampMillis", "long"),
+        ("operation", STRING),
+        functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
+    ]
+    return functions.function(functions.fields(_SNAPSHOT, values))
+
+
+def branch_heads(table: Any) -> dict[str, int]:
+    """Return the current snapshot of each branch of a Java table."""
+    refs = {str(ref.getKey()): ref.getValue() for ref in java_items(table.refs().entrySet())}
+    return {name: int(ref.snapshotId()) for name, ref in refs.items() if ref.isBranch()}
+
 
 # Properties to set, or to remove if they are None.
 PropertyChanges = Mapping[str, str | None]

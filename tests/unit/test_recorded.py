@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dbt_recluster.clustering.conditions import Changes, changes_since_recluster
 from dbt_recluster.clustering.table_reads import EVENT_LOG, PROJECT, ReadRange, RecordedReads, compact
+from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
-from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.table_properties import LEVELS
 
 NUMBERS = st.integers(1, 2**63 - 1)

@@ -16,12 +16,11 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
     orphan_note,
 )
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.metadata.manifest_entries import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
-from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.key.columns import sql_literal
 from dbt_recluster.names import join_parts, name_parts
 
