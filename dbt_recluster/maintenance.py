@@ -35,7 +35,6 @@ from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, imp
 from dbt_recluster.advice.overview import (
     VERDICTS,
     Overview,
-    information_of,
     table_overview,
     totals,
     totals_by,
@@ -432,8 +431,19 @@ def clustering_information(
 
     Args:
         block_rows: Rows in a full block, for what counts as a small one.
+
+    Returns:
+        verdict, depth, threshold, reason: Those of ``clustering_overview``, of the blocks that ``where`` admits;
+            ``failing`` if an option is wrong.
     """
-    return information_of(call.table, call.options, where, block_rows or _block_rows(call))
+    # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
+    measured = table_information(call.table, where, block_rows or _block_rows(call))
+    try:
+        overview = table_overview(call.table, call.options(), exact=True)
+    except OptionError as e:  # a wrong option prevents reclustering, not measuring
+        overview = Overview(call.table.name, "failing", str(e))
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason")}
+    return {**facts, **measured}
 
 
 def _block_rows(call: Call) -> int | None:

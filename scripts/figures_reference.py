@@ -70,7 +70,7 @@ def figures() -> str:
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation by the titles of their tables: what its function is declared to return."""
     from dbt_recluster.advice.cost_model import ReclusterEstimate
-    from dbt_recluster.advice.overview import Overview, information_of
+    from dbt_recluster.advice.overview import Overview
     from dbt_recluster.advice.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
@@ -87,7 +87,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "clustering_reads": {"each of its reads": ReadInformation},
     }
     documented = (
-        (information_of, "Returns"),
+        (OPERATIONS["clustering_information"].function, "Returns"),
         (table_information, "Returns"),
         (ClusteringInformation, "Attributes"),
     )

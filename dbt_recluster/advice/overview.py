@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,7 +17,6 @@ from dbt_recluster.advice.cost_model import CostModel, PriceList
 from dbt_recluster.advice.replay import recorded_depth, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
-from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
@@ -150,26 +149,6 @@ def table_overview(
     if table.suspension is not None:
         measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
     return Overview(table.name, **measured)
-
-
-def information_of(
-    table: ClusteredTable, options: Callable[[], ReclusterOptions], where: str | None, block_rows: int | None
-) -> dict[str, Any]:
-    """Return the verdict on a table by some options, and its clustering metrics.
-
-    Returns:
-        verdict, depth, threshold, reason: Those of ``clustering_overview``, of the blocks that ``where`` admits;
-            ``failing`` if an option is wrong.
-    """
-    # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
-    measured = table_information(table, where, block_rows)
-    try:
-        given = options()
-        overview = table_overview(table, replace(given, where=where or given.where), exact=True)
-    except OptionError as e:  # a wrong option prevents reclustering, not measuring
-        overview = Overview(table.name, "failing", str(e))
-    facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason")}
-    return {**facts, **measured}
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import pytest
 from tables import Meanwhile, make_even_table
 
 from dbt_recluster.advice.cost_model import PriceList
-from dbt_recluster.advice.overview import Overview, information_of, table_overview
+from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.maintenance import ClusteredTable, recluster, suspend_recluster
+from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster, suspend_recluster
 
 OPTIONS = ReclusterOptions(depth=2, block_rows=100)
 
@@ -119,7 +119,8 @@ def test_a_load_during_the_merge(spark: Any, name: str) -> None:
 def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: str, key: str) -> None:
     """Overview, information and dry run, also between loads under a curve, beside the threshold as it was set."""
     name, options = f"{schema}.t", ReclusterOptions(depth=1.5, block_rows=500)
-    spark.sql(f"create table {name} (id bigint, k bigint) using iceberg")
+    depth = "tblproperties ('recluster.option.depth' = '1.5')"
+    spark.sql(f"create table {name} (id bigint, k bigint) using iceberg {depth}")
     verdicts = []
     for load in range(5):
         keys = f"(id * 37 + {load}) % 1000 k from range({load * 1000}, {load * 1000 + 1000}, 1, 2)"
@@ -127,7 +128,7 @@ def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: st
         if load == 2:
             recluster(spark, name, key, depth=1, block_rows=500)
         overview = table_overview(ClusteredTable(spark, name, key), options)
-        information = information_of(ClusteredTable(spark, name, key), lambda: options, None, 500)
+        information = clustering_information(spark, name, key, block_rows=500)
         planned = Recluster(ClusteredTable(spark, name, key), replace(options, dry_run=True)).run()
         shown = (planned.depth_after, planned.threshold, planned.verdict)
         assert (overview.depth, overview.threshold, overview.verdict) == shown, load
