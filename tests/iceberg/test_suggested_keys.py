@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice import sampled_rows
+from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import DeclaredRead
@@ -152,7 +152,7 @@ def test_what_it_predicts_of_a_curve_and_by_a_sample_is_about_what_a_sort_makes(
 ) -> None:
     """The table has its boundaries from another sample. A value that was not sampled opens the block it would be in."""
     table = make(spark, schema)
-    monkeypatch.setattr(sampled_rows, "SAMPLE_ROWS", sampled)
+    monkeypatch.setattr(suggest, "SAMPLE_ROWS", sampled)
     trial = Trial(spark, table)
     candidate = trial.candidate(("k", "word"), on_curve=True) if key == "hilbert" else trial.candidate((key,))
     assert candidate.cluster_by == ("hilbert(k, word)" if key == "hilbert" else key,)
