@@ -1,8 +1,9 @@
 {#-
   Repairs of dbt-spark 1.11, each with its reason; one goes as soon as dbt-spark does without it. Those in Python:
 
-  - adapter/impl.py: relations and `dbt docs` know one catalog (dbt-adapters#495); a schema is listed by a statement for each
-    table (dbt-adapters#862); Iceberg tables of a Hive metastore are not recognised (dbt-spark#870).
+  - adapter/impl.py: relations and `dbt docs` know one catalog (dbt-adapters#495); Iceberg tables of a Hive metastore are not
+    recognised (dbt-spark#870).
+  - adapter/catalogs.py: a schema is listed by a statement for each table (dbt-adapters#862).
   - adapter/connections/embedded.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
     NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
   - adapter/connections/__init__.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten; short statements wait for
