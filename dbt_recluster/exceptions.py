@@ -132,7 +132,7 @@ class BudgetSpentError(ReclusterError):
 
 
 class EventLogError(ReclusterError):
-    """There are no event logs of Spark where they were looked for."""
+    """There are no event logs of Spark where they were looked for, or a query log cannot be read."""
 
 
 class ManifestError(ReclusterError):

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
-from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_event_logs, record_queries
+from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
 from dbt_recluster.advice.overview import (
     VERDICTS,
     Overview,
@@ -72,8 +72,9 @@ from dbt_recluster.clustering.table_maintenance import (
 from dbt_recluster.clustering.values import (
     AUTO,
     Queries,
+    parse_dialect,
     parse_end,
-    parse_event_log,
+    parse_log,
     parse_logged_as,
     parse_number,
     parse_queries,
@@ -114,10 +115,10 @@ OPERATIONS = OperationTable()
 
 def _record_reads(call: Call) -> list[str]:
     """Record the project's reads with the table if its model says so, unless they are recorded; return warnings."""
-    if call.target.options is None or not call.target.options.records_reads or not call.queries:
+    if call.target.options is None or not call.target.options.records_reads:
         return []
     try:
-        if not has_recorded(call.table, call.queries):
+        if call.queries and not has_recorded(call.table, call.queries):
             record_queries(call.table, call.queries)
     except Exception as e:  # whatever fails, the recluster follows the reads recorded before
         return [f"the project's reads were not recorded: {call.context.explain(e)}"]
@@ -723,32 +724,37 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInforma
 @OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
-    event_log: Annotated[str | None, Argument(parse_event_log, "PATH")] = None,
+    event_log: Annotated[str | None, Argument(parse_log, "PATH")] = None,
     since: Since = None,
     logged_as: Annotated[str | None, Argument(parse_logged_as, "NAME")] = None,
+    query_log: Annotated[str | None, Argument(parse_log, "FILE")] = None,
+    dialect: Annotated[str | None, Argument(parse_dialect, "NAME")] = None,
     *,
     queries: Mapping[str, str] | None = None,
 ) -> ImportedReads:
     """Record the reads of tables, which every recluster then follows: ranges and counts, never the text of a query.
     They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run; analyses
-    are compiled by dbt compile alone), or from the event logs of any Spark application.
+    are compiled by dbt compile alone), from the event logs of any Spark application, or from a log of the queries of
+    any engine.
 
     Args:
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads. By default, the
             project's compiled SQL.
-        logged_as: The table's full name in the logs, if other applications give its catalog another name. By default,
-            its name here.
+        logged_as: The table's full name in the logs, if its catalog has another name there. By default, its name here.
+        query_log: A file of any engine's queries: lines of JSON with query, and if known time, count, catalog and
+            schema. By default, the project's compiled SQL.
+        dialect: The SQL dialect of the query log, as sqlglot names it. By default, spark.
         queries: SQL queries by name, of which each counts once. They replace those of an earlier call.
 
     Raises:
         EventLogError: There are no logs.
     """
-    if event_log is not None and queries is not None:
-        raise OptionError("import_reads takes event_log or queries, not both")
-    if event_log is not None:
-        return import_event_logs(call.opened, event_log, since, logged_as)
+    if queries is not None and (event_log or query_log):
+        raise OptionError("import_reads takes a log or queries, not both")
+    if event_log or query_log or dialect:
+        return import_log(call.opened, event_log, query_log, dialect, since, logged_as)
     if since is not None or logged_as is not None:
-        raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
+        raise OptionError("since and logged_as are about logs: name one with event_log or query_log")
     if queries is not None:
         return record_queries(call.opened, parse_queries_by_name("queries", queries))
     if not call.queries:

@@ -1,24 +1,35 @@
-"""Import the reads of a table: from the queries of a project, or from the scans in Spark's event logs.
+"""Import the reads of a table: from queries of a project, a query log of any engine, or Spark's event logs.
 
-Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds since 1970. A
-filter that cannot be parsed restricts nothing.
+In event logs, Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds
+since 1970. A filter that cannot be parsed restricts nothing. Queries of other engines are translated by sqlglot.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, ReadRange, compact, faded
-from dbt_recluster.clustering.values import digest
-from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.clustering.table_reads import (
+    EVENT_LOG,
+    MOST_READS,
+    PROJECT,
+    QUERY_LOG,
+    ReadRange,
+    compact,
+    faded,
+)
+from dbt_recluster.clustering.values import digest, parse_iso_time
+from dbt_recluster.exceptions import EventLogError, OptionError, PredicateError
 from dbt_recluster.iceberg.predicates import (
     ColumnRanges,
     alternatives_of,
@@ -26,8 +37,13 @@ from dbt_recluster.iceberg.predicates import (
     ranges_as_json,
 )
 from dbt_recluster.iceberg.session.jobs import EventLogFiles, file_name
+from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.key.types import ColumnType
-from dbt_recluster.names import name_parts
+from dbt_recluster.names import join_parts, name_parts
+from dbt_recluster.text import count_noun
+
+# The start of a query, UTC, how often it runs, and the ranges of each alternative.
+LoggedRead = tuple[datetime, float, list[ColumnRanges]]
 
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -48,6 +64,14 @@ _LITERAL = re.compile(
 )
 _EPOCH = date(1970, 1, 1)
 
+# Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
+_MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9
+# Reasons to leave a query out. The name of a table is no literal.
+_CONDITION = re.compile(
+    r"a query cannot be planned: \[([A-Z_.]+)\](?: The table or view (`.+?`) cannot be found)?"
+)
+_NOT_PARSED, _COMMAND = "sqlglot cannot parse it", "a command is no query"
+
 
 @dataclass(frozen=True)
 class ImportedReads(Result):
@@ -55,7 +79,7 @@ class ImportedReads(Result):
 
     Attributes:
         table: The table.
-        imported_from: Where they come from, ``project`` or ``event log``.
+        imported_from: Where they come from, ``project``, ``event log`` or ``query log``.
         scans: Scans of the table in the queries.
         ranges: Ranges that they restrict columns to.
         recorded: Ranges that the table records now, of all imports.
@@ -96,42 +120,51 @@ def record_queries(table: ClusteredTable, queries: Mapping[str, str]) -> Importe
     return ImportedReads(table.name, PROJECT, scans, len(new), recorded, left_out)
 
 
-def import_event_logs(
-    table: ClusteredTable, directory: str, since: datetime | None = None, logged_as: str | None = None
+def import_log(
+    table: ClusteredTable,
+    event_log: str | None = None,
+    query_log: str | None = None,
+    dialect: str | None = None,
+    since: datetime | None = None,
+    logged_as: str | None = None,
 ) -> ImportedReads:
-    """Add the ranges that the queries in Spark's event logs read, after those of an earlier import from there.
+    """Add the ranges that logged queries read, after those of an earlier import from there.
 
     Raises:
-        EventLogError: There are no logs there.
+        EventLogError: There are no event logs there, or the query log cannot be read.
+        OptionError: Neither log is given, or both, or a dialect of event logs, or sqlglot is not installed.
     """
-    now, recorded = datetime.now(timezone.utc), table.reads.recorded
     name = logged_as or ".".join(name_parts(table.iceberg.identifier))
-    log = f"{EVENT_LOG} {digest({'directory': directory, 'name': name})}"
-    logs = EventLogs(EventLogFiles(table.iceberg.spark, directory), name)
-    filters = LoggedFilters(table.reads.column_ranges.kinds)
-    start = max(since or now - timedelta(days=7), recorded.time_of(log) or _START_OF_TIME)
+    log: EventLogs | QueryLog
+    if query_log is not None and event_log is None:
+        kind, path, log = QUERY_LOG, query_log, QueryLog(table, query_log, dialect or "spark", name)
+    elif event_log is not None and query_log is None and dialect is None:
+        files, kinds = EventLogFiles(table.iceberg.spark, event_log), table.reads.column_ranges.kinds
+        kind, path, log = EVENT_LOG, event_log, EventLogs(files, name, kinds)
+    else:
+        raise OptionError("name one log: by event_log, or by query_log, which may have a dialect")
+    now, recorded = datetime.now(timezone.utc), table.reads.recorded
+    state_name = f"{kind} {digest({'directory': path, 'name': name})}"
+    start = max(since or now - timedelta(days=7), recorded.time_of(state_name) or _START_OF_TIME)
     count = 0
 
     def logged() -> Iterator[ReadRange]:
         nonlocal count
-        for scan in logs.scans(start):
-            for ranges in filters.ranges(scan.filters):
+        for at, weight, alternatives in log.reads(start):
+            for ranges in alternatives:
                 count += 1
-                yield ReadRange(ranges_as_json(ranges), faded(scan.at, now), EVENT_LOG)
+                yield ReadRange(ranges_as_json(ranges), weight * faded(at, now), kind)
 
-    new = compact(logged(), MOST_READS)
-    left_out, on_record = logs.files.faults, len(recorded.reads)
-    if logs.last is not None:
-        first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
-        last = logs.last + timedelta(milliseconds=1)
-        state = {log: last.isoformat(), EVENT_LOG: first.isoformat(timespec="seconds")}
-        on_record = table.reads.record(EVENT_LOG, new, state, now)
-    elif not logs.unknown:
-        when = start.isoformat(sep=" ", timespec="seconds")[:19]
-        names = ", ".join(sorted(logs.namesakes))
-        advice = f"; {names} is: name it with logged_as" if names else ""
-        left_out.append(f"{name} is read by no query since {when} UTC in {logs.files.count} logs{advice}")
-    return ImportedReads(table.name, EVENT_LOG, logs.scanned, count, on_record, left_out)
+    new, on_record = compact(logged(), MOST_READS), len(recorded.reads)
+    if log.last is not None:
+        first = min(log.first or now, recorded.time_of(kind) or now)
+        last = log.last + timedelta(milliseconds=1)
+        state = {state_name: last.isoformat(), kind: first.isoformat(timespec="seconds")}
+        on_record = table.reads.record(kind, new, state, now)
+    left_out, when = log.left_out, start.isoformat(sep=" ", timespec="seconds")[:19]
+    if log.last is None and log.place:
+        left_out.append(f"{name} is read by no query since {when} UTC in {log.place}")
+    return ImportedReads(table.name, kind, log.scanned, count, on_record, left_out)
 
 
 class LoggedScan(NamedTuple):
@@ -144,8 +177,9 @@ class LoggedScan(NamedTuple):
 class EventLogs:
     """The scans in event logs of a table with this full unquoted name."""
 
-    def __init__(self, files: EventLogFiles, table: str) -> None:
-        self.files, self._table = files, table.lower()
+    def __init__(self, files: EventLogFiles, table: str, kinds: Mapping[str, ColumnType]) -> None:
+        self.files, self._table, self._filters = files, table.lower(), LoggedFilters(kinds)
+        self.left_out = files.faults
         self.scanned = self.unknown = 0  # scans of the table so far, and those with an unknown text
         self.first: datetime | None = None  # the start of the first query of any table
         self.last: datetime | None = None  # the start of the last query of this table
@@ -176,6 +210,17 @@ class EventLogs:
                     "with spark.sql.ui.explainMode formatted, the default"
                 )
 
+    def reads(self, since: datetime) -> Iterator[LoggedRead]:
+        """Yield the reads of the table by queries that began at ``since`` or later."""
+        return ((at, 1, self._filters.ranges(text)) for at, text in self.scans(since))
+
+    @property
+    def place(self) -> str:
+        """Where no scan of the table is; empty if there are scans that could not be read."""
+        names = ", ".join(sorted(self.namesakes))
+        advice = f"; {names} is: name it with logged_as" if names else ""
+        return "" if self.unknown else f"{self.files.count} logs{advice}"
+
     def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:
         for table, filters in scans(plan):
             self.first = min(self.first or at, at)
@@ -197,6 +242,151 @@ class EventLogs:
             yield from (line + b"\n" for line in lines)
             rest = rest[:LONGEST_LINE]
         yield rest
+
+
+class QueryLog:
+    """The queries in a log of any engine: lines of JSON, in a file on any file system that Spark reads.
+
+    Each line has ``query``, and may have ``time`` (ISO 8601 or seconds since 1970, by default the file's last change),
+    ``count``, and ``catalog`` and ``schema`` for names without them, by default those of the table. Anything else, such
+    as ``user``, is ignored. Only queries with the table's name are planned, so those of its views do not count.
+    """
+
+    def __init__(self, table: ClusteredTable, path: str, dialect: str, logged_as: str) -> None:
+        _sqlglot(dialect)  # or an error, before anything is read
+        self._table, self.place, self._dialect, self.scanned = table, path, dialect, 0
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self._lines = defaultdict[str, list[int]](list)  # numbers of lines left out, by the reason
+        self._parts = name_parts(table.iceberg.identifier)
+        logged = logged_as.lower().split(".")
+        self._logged = [*self._parts[:1], *logged] if len(logged) == 2 else logged
+        self._name_in_query = re.compile(rf"(?<!\w){re.escape(self._logged[-1])}(?!\w)", re.IGNORECASE)
+        self._ranges = lru_cache(_MOST_PLANNED)(self._ranges_of)  # dashboards repeat their queries
+
+    def reads(self, since: datetime) -> Iterator[LoggedRead]:
+        """Yield the reads of the table by queries at ``since`` or later."""
+        for number, (query, time, count, *place) in enumerate(self._entries(), start=1):
+            at = _time_of(time)
+            if query is None or at is None or not 0 < count < _MOST_COUNTED:
+                self._lines["malformed"].append(number)
+            elif at >= since:
+                self.first = min(self.first or at, at)
+                scanned, alternatives, reason = self._ranges(query, *place)
+                if reason:
+                    self._lines[reason].append(number)
+                elif scanned:
+                    self.scanned += scanned
+                    self.last = max(self.last or at, at)
+                    yield at, count, alternatives
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each reason to leave queries out."""
+        return [
+            f"{count_noun(len(numbers), 'line')}, such as {', '.join(map(str, numbers[:5]))}: {reason}"
+            for reason, numbers in self._lines.items()
+        ]
+
+    def _entries(self) -> Iterator[Sequence[Any]]:
+        """Yield the query of each line, its time, count, catalog and schema; without a query the line is malformed."""
+        fields = "query string, time string, count double, catalog string, schema string"
+        modified = "double(_metadata.file_modification_time)"
+        with raise_as(EventLogError, f"the query log {self.place} cannot be read"):
+            lines = self._table.iceberg.spark.read.text(self.place)
+            entries = lines.selectExpr(
+                f"from_json(value, '{fields}') as entry", f"string({modified}) as modified"
+            )
+            yield from entries.selectExpr(
+                *("entry.query", "coalesce(entry.time, modified)", "coalesce(entry.count, 1d)"),
+                *("coalesce(entry.catalog, '')", "coalesce(entry.schema, '')"),
+            ).toLocalIterator()
+
+    def _ranges_of(self, query: str, catalog: str, schema: str) -> tuple[int, list[ColumnRanges], str]:
+        """Return the number of scans and their ranges, or the reason to leave a query out."""
+
+        def spark_name(name: str) -> str:
+            place, parts = [catalog or self._logged[0], schema or self._logged[-2]], name.split(".")
+            parts = [*place[: max(0, 3 - len(parts))], *parts]
+            if list(map(str.lower, parts)) == self._logged:
+                return join_parts(self._parts)
+            if parts[0].lower() == self._logged[0]:
+                parts[0] = self._parts[0]
+            return join_parts(parts)
+
+        if not self._name_in_query.search(query):
+            return 0, [], ""
+        try:
+            text = translate_to_spark(query, self._dialect, spark_name)
+            return (*self._table.reads.column_ranges.of_query(text), "")
+        except PredicateError as e:
+            return 0, [], _short_reason(str(e))
+
+
+def _time_of(text: str) -> datetime | None:
+    with suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(float(text), timezone.utc)
+    with suppress(ValueError):  # Python 3.10 reads no more than six digits of a second
+        return parse_iso_time(re.sub(r"(\.\d{6})\d+", r"\1", text))
+    return None
+
+
+def _short_reason(error: str) -> str:
+    """Return why a query cannot be planned, without its text: Spark's messages may have literals of it."""
+    if known := _CONDITION.match(error):
+        condition = known[1].lower().replace("_", " ").replace(".", ", ")
+        return f"{condition} {known[2] or ''}".strip()
+    return next((reason for reason in (_NOT_PARSED, _COMMAND) if error.startswith(reason)), "not planned")
+
+
+def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str | None]) -> str:
+    """Translate a query to Spark's SQL; of another statement, the query in it.
+
+    ``dialect`` is sqlglot's name of the query's dialect. ``spark_name`` takes the unquoted name of a table and returns
+    Spark's name of it, or None if that is the same.
+
+    Raises:
+        PredicateError: sqlglot cannot parse it.
+        OptionError: sqlglot is not installed, or does not know the dialect.
+    """
+    sqlglot = _sqlglot(dialect)
+    exp = sqlglot.exp
+
+    def rename(node: Any, part: str, name: str | None) -> None:
+        if name is not None:
+            new = exp.to_table(name, dialect="spark")
+            for old, given in (("catalog", "catalog"), ("db", "db"), (part, "this")):
+                node.set(old, new.args.get(given))
+
+    try:
+        statement = sqlglot.parse_one(query, dialect=dialect)
+        parsed = statement.find(exp.Query) or statement
+        names: dict[str, str | None] = {cte.alias.lower(): None for cte in parsed.find_all(exp.CTE)}
+        for table in parsed.find_all(exp.Table):
+            if isinstance(table.this, exp.Identifier):
+                name = ".".join(part.name for part in table.parts)
+                rename(table, "this", names.setdefault(name.lower(), spark_name(name)))
+        for column in parsed.find_all(exp.Column):
+            if column.args.get("db"):  # sales.orders.id
+                rename(column, "table", names.get(".".join(part.name for part in column.parts[:-1]).lower()))
+        return str(parsed.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.IGNORE))
+    except (sqlglot.errors.SqlglotError, RecursionError) as e:
+        raise PredicateError(f"{_NOT_PARSED} as {dialect}") from e
+
+
+def _sqlglot(dialect: str) -> Any:
+    try:
+        import sqlglot
+
+        sqlglot.Dialect.get_or_raise(dialect)
+    except ImportError as e:
+        raise OptionError(
+            "queries are translated to Spark by sqlglot, which is not installed: pip install 'dbt-recluster[dialects]'"
+        ) from e
+    except ValueError as e:
+        raise OptionError(f"dialect: {e}") from e
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings quote the query
+    return sqlglot
 
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:

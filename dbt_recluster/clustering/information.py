@@ -96,7 +96,7 @@ class ReadInformation(Result):
 
     Attributes:
         source: ``declared`` or ``recorded``.
-        imported_from: Where a recorded read was imported from, ``project`` or ``event log``; None for a declared one.
+        imported_from: Where a recorded read comes from, ``project``, ``event log`` or ``query log``; else None.
         weight: How often the query runs, relative to the others.
         columns: The least and the greatest value that it reads of each column; None where the range is open.
         blocks: Blocks that its range of the key opens, or None if it does not restrict the key.

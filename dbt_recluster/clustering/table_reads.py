@@ -27,7 +27,7 @@ from dbt_recluster.planner import Reads
 from dbt_recluster.text import shortened
 
 # Where reads on record were imported from.
-PROJECT, EVENT_LOG = "project", "event log"
+PROJECT, EVENT_LOG, QUERY_LOG = _KINDS = "project", "event log", "query log"
 
 # A read of this age counts half.
 _HALF_LIFE = timedelta(days=14)
@@ -37,7 +37,7 @@ MOST_READS = 300
 _MOST_HELD = 5_000
 # Longer reads, with long texts or many columns, are left out.
 _MOST_CHARACTERS_OF_READ = 400
-# The oldest directories of event logs are forgotten, and their queries may count twice.
+# The oldest logs are forgotten, and their queries may count twice.
 _MOST_LOGS = 20
 _GREATEST_RECORDED_WEIGHT = 1e12  # of sums of declared weights
 
@@ -49,7 +49,7 @@ class ReadRange:
     # The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
     columns: Mapping[str, Sequence[Any]]
     weight: float  # how often it is read
-    # `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
+    # Where a read on record was imported from; None for a declared one.
     imported_from: str | None = None
 
     @classmethod
@@ -74,8 +74,8 @@ class RecordedReads:
 
     reads: tuple[ReadRange, ...] = ()
     at: Mapping[str, datetime] = field(default_factory=dict)  # the time of the last import of each kind
-    # A digest of the project's queries, for each log the time after its last imported query, and under `EVENT_LOG` the
-    # time of the first query of any log.
+    # A digest of the project's queries, for each log the time after its last imported query, and under each kind of log
+    # the time of the first query of any.
     state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -112,7 +112,7 @@ class RecordedReads:
         shares = [left if read.imported_from == imported_from else 1.0 for read in self.reads]
         kept = [replace(r, weight=share * r.weight) for r, share in zip(self.reads, shares, strict=True)]
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
-        forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
+        forgotten = [name for name in newest_last if name not in _KINDS][:-_MOST_LOGS]
         return RecordedReads(
             compact(chain(kept, new), MOST_READS),
             {**self.at, imported_from: now},
@@ -121,10 +121,11 @@ class RecordedReads:
 
     def daily(self, read: ReadRange) -> float:
         """Return how often a read runs in a day; a project runs once a day, and a declared weight is for a day."""
-        first = self.time_of(EVENT_LOG)
-        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
+        kind = read.imported_from or PROJECT
+        first, last = self.time_of(kind), self.at.get(kind)
+        if kind == PROJECT or first is None or last is None:
             return read.weight
-        logged = max(timedelta(), self.at[EVENT_LOG] - first)
+        logged = max(timedelta(), last - first)
         # Days fade as the reads in them do.
         faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
         return read.weight / max(1.0, float(faded_days))

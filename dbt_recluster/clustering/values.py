@@ -158,7 +158,8 @@ parse_reason = parser(
     lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
 )
 parse_branch = parser("the name of a branch", _text)
-parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
+parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", _text)
+parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(_text(value)).lower())
 parse_logged_as = parser(
     "a table's full name, such as lake.analytics.events",
     lambda value: value if isinstance(value, str) and "." in value else None,

@@ -1,7 +1,6 @@
-"""dbt's manifest.json and run_results.json as data, of dbt 1 and 2 and any adapter; compiled SQL translated to Spark.
+"""dbt's manifest.json and run_results.json as data, of dbt 1 and 2 and any adapter.
 
-Of another dialect only names and string literals are translated: ``"a"`` is a literal for Spark, and a name for Trino
-and Athena. dbt evaluates selectors: ``dbt ls --select ... --output json | dbt-recluster ... --select -``.
+dbt evaluates selectors: ``dbt ls --select ... --output json | dbt-recluster ... --select -``.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.exceptions import ManifestError, OptionError
-from dbt_recluster.key.columns import quote
+from dbt_recluster.advice.imported_reads import translate_to_spark
+from dbt_recluster.exceptions import ManifestError, OptionError, PredicateError
 from dbt_recluster.names import Parts, join_parts
 from dbt_recluster.operations.tables import (
     TABLES,
@@ -30,6 +29,8 @@ from dbt_recluster.text import did_you_mean
 
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
+# The adapters of Trino and Athena, which fold every identifier; the manifest keeps the model's spelling.
+_FOLDING = ("athena", "trino")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
 # The types of what is read of nodes, their configs, and groups; a value of another type counts as absent.
 _TYPES: dict[str, type] = {"depends_on": dict, "meta": dict, "nodes": list, "owner": dict, "tags": list}
@@ -43,7 +44,7 @@ class Manifest:
 
     path: Path
     nodes: Mapping[str, Node]  # by unique id; the ``database`` of each is Spark's catalog of its table
-    relations: Mapping[str, str]  # Spark's names of relations, sources included, by those in compiled SQL
+    relations: Mapping[str, str]  # Spark's names of relations, sources included, by those of dbt, unquoted
     metadata: Mapping[str, Any]  # of the file
 
     @classmethod
@@ -52,8 +53,7 @@ class Manifest:
     ) -> Manifest:
         """Read a manifest whose tables Spark has in one ``catalog``, or in their own, of which some are ``renamed``."""
         content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
-        # These engines fold every identifier, quoted or not; the manifest keeps the model's spelling.
-        fold = str.lower if content["metadata"].get("adapter_type") in ("athena", "trino") else str
+        fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""
@@ -79,7 +79,7 @@ class Manifest:
                 others = did_you_mean(name, sorted(catalogs), "they are in") if catalogs else "use --catalog"
                 raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {others}")
         relations = {
-            str(node["relation_name"]): join_parts(relation_of(node))
+            re.sub('[`"]', "", str(node["relation_name"])).lower(): join_parts(relation_of(node))
             for node in (*nodes.values(), *map(placed, known))
             if node.get("relation_name") and node.get("schema") and node["alias"]
         }
@@ -152,8 +152,12 @@ class Manifest:
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads the table of a node, directly or through views, by the reader's id."""
-        queries = project_queries(self.nodes, unique_id, self._compiled)
-        return {name: translate_to_spark(query, self.relations) for name, query in queries.items()}
+        queries = dict(project_queries(self.nodes, unique_id, self._compiled))
+        dialect = "trino" if self.metadata.get("adapter_type") in _FOLDING else "spark"
+        for name, query in queries.items():
+            with suppress(PredicateError):  # Spark says what is wrong with it
+                queries[name] = translate_to_spark(query, dialect, lambda of: self.relations.get(of.lower()))
+        return queries
 
     def _compiled(self, node: Node) -> str | None:
         if text := node.get("compiled_code"):
@@ -210,40 +214,3 @@ def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
         if has_table(node) and (other := owners.setdefault(relation_of(node), unique_id)) != unique_id:
             relation = join_parts(relation_of(node))
             raise ManifestError(f"{path}: {other} and {unique_id} have one table, {relation}")
-
-
-def _tokens(text: str, quoted_name: str) -> re.Pattern[str]:
-    part = rf"(?: {quoted_name} | [^\W\d]\w* )"
-    return re.compile(
-        rf"(?P<text> {text} ) | (?P<comment> --[^\n]* | /\*.*?\*/ ) | (?P<name> {part} (?:\.{part})* )",
-        re.DOTALL | re.VERBOSE,
-    )
-
-
-_TOKENS = _tokens(r"""'(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" """, r"`(?:[^`]|``)+`")
-_TOKENS_WITH_DOUBLE_QUOTES = _tokens(r"'(?:[^']|'')*'", r'"(?:[^"]|"")+"')
-_PARTS = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\w+')
-
-
-def translate_to_spark(query: str, relations: Mapping[str, str]) -> str:
-    """Translate the table names and string literals of a query to Spark.
-
-    ``relations`` has Spark's names of relations by those that dbt writes. If one of these is in double quotes, ``"a"``
-    is a name in the query, and a backslash in a literal is nothing special.
-    """
-    double_quotes = any(name.startswith('"') for name in relations)
-
-    def translated(match: re.Match[str]) -> str:
-        if (text := match["text"]) is not None and double_quotes:
-            return "'" + text[1:-1].replace("\\", "\\\\").replace("''", "\\'") + "'"
-        if match["name"] is None:
-            return match[0]
-        parts = written = _PARTS.findall(match[0])
-        if double_quotes:
-            written = [quote(p[1:-1].replace('""', '"')) if p.startswith('"') else p for p in parts]
-        for length in range(len(parts), 0, -1):  # a column may follow the table's name
-            if (known := relations.get(".".join(parts[:length]))) is not None:
-                return ".".join([known, *written[length:]])
-        return ".".join(written)
-
-    return (_TOKENS_WITH_DOUBLE_QUOTES if double_quotes else _TOKENS).sub(translated, query)

@@ -197,7 +197,9 @@ class TestReadsOfProjects:
             ({"table": "events", "event_log": 7}, "event_log must be a directory of Spark's event logs"),
             ({"table": "events", "event_log": str(tmp_path / "no")}, "cannot be listed"),
             ({"table": "events", "since": "soon"}, "since must be"),
-            ({"table": "events", "since": "7 days"}, "are about Spark's event logs"),
+            ({"table": "events", "since": "7 days"}, "since and logged_as are about logs"),
+            ({"table": "events", "dialect": "trino"}, "name one log"),
+            ({"table": "events", "query_log": "x", "dialect": "trno"}, "Unknown dialect 'trno'"),
             ({"table": "events", "logged_as": "events"}, "logged_as must be a table's full name"),
         ]:
             assert message in operate("import_reads", json.dumps(arguments), passes=False), arguments

@@ -155,7 +155,7 @@ NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
 
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
-    logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t")
+    logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t", {})
     return [scan.filters for scan in logs.scans(YESTERDAY)], logs.files.faults
 
 
@@ -220,7 +220,9 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, scanned in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t").scans(YESTERDAY)):
+    for number, scanned in enumerate(
+        EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)
+    ):
         assert scanned.filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999

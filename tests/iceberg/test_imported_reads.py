@@ -85,6 +85,69 @@ def test_logs_of_other_tables_and_clusters(spark: Any, loaded: str, tmp_path: Pa
         import_reads(spark, loaded)
 
 
+def test_a_log_of_trino(spark: Any, loaded: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of its queries only ranges stay, and no message quotes one."""
+    schema, name = loaded.split(".")
+    spark.sql(f"create table {schema}.other (k bigint) using iceberg")
+    hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+    queries: list[dict[str, Any]] = [
+        {
+            "query": f'select count(*) from iceberg.{loaded} where "k" = 7',
+            "count": 3,
+            "user": "ann@example.org",
+        },
+        {"query": f"select 1 from {schema.upper()}.{name} o where element_at(array[p], 1) = 0 and o.k <= 5"},
+        {"query": f"create table iceberg.{schema}.x as select * from {name} where k = 11", "schema": schema},
+        {
+            "query": f"select * from iceberg.{loaded} a join iceberg.{schema}.other b on a.k = b.k where b.k = 13"
+        },
+        {"query": f"select * from nowhere.{name} where k = 424242"},
+        {"query": f"select geometry_union(k) from {loaded} where p = 'my secret'"},
+        {"query": f"select * from {loaded} where k = 'my secret"},
+        {"query": f"delete from {loaded} where k = 424242"},
+        {"query": f"execute immediate 'select * from {loaded} where k = ?' using 424242"},
+        {"query": "select * from somewhere where k = 1"},
+        {"query": f"select * from {loaded} where k = 17", "time": "2026-01-01T00:00:00Z"},
+    ]
+    last = len(queries) - 1
+    lines = [
+        {"time": (hour_ago + timedelta(seconds=i)).isoformat(), **entry} for i, entry in enumerate(queries)
+    ]
+    log = tmp_path / "queries.jsonl"
+    log.write_text("\n".join([*map(json.dumps, lines), '{"query": 1', "[]", '{"query": "x", "count": -1}\n']))
+    given: dict[str, Any] = {"query_log": str(log), "dialect": "trino", "logged_as": f"iceberg.{loaded}"}
+    imported = import_reads(spark, loaded, **given)
+    assert (imported.imported_from, imported.scans) == ("query log", 4)
+    text = "\n".join(imported.left_out)
+    assert imported.left_out == [
+        f"1 line, such as 5: table or view not found `spark_catalog`.`nowhere`.`{name}`",
+        "1 line, such as 6: unresolved routine",
+        "1 line, such as 7: sqlglot cannot parse it",
+        "2 lines, such as 8, 9: a command is no query",
+        f"3 lines, such as {last + 2}, {last + 3}, {last + 4}: malformed",
+    ]
+    reads = {str(read.columns): read.weight for read in clustering_reads(spark, loaded, "k").reads}
+    assert reads == {
+        "{'k': [7, 7]}": pytest.approx(3, rel=0.01),
+        "{'k': [None, 5]}": pytest.approx(1, rel=0.01),
+        "{'k': [11, 11]}": pytest.approx(1, rel=0.01),
+        "{'k': [13, 13]}": pytest.approx(1, rel=0.01),
+    }
+    kept = ClusteredTable(spark, loaded).iceberg.properties[table_properties.READS]
+    assert not any(
+        word in f"{kept}{text}{caplog.text}" for word in ("select", "ann@", "424242", "secret", "jsonl")
+    )
+    assert import_reads(spark, loaded, **given).scans == 0
+    with log.open("a") as more:  # as of the last change of the file
+        more.write(json.dumps({"query": f"select * from {loaded} where k = 19"}))
+    assert import_reads(spark, loaded, **given).scans == 1
+    assert recluster(spark, loaded, "k", depth="auto", dry_run=True).reason
+    with pytest.raises(EventLogError, match="cannot be read"):
+        import_reads(spark, loaded, query_log=str(tmp_path / "nowhere.jsonl"))
+    with pytest.raises(OptionError, match="by query_log, which may have a dialect"):
+        import_reads(spark, loaded, str(tmp_path), dialect="trino")
+
+
 @pytest.mark.thorough
 def test_what_was_recorded_is_followed_by_everybody_until_it_is_forgotten(spark: Any, loaded: str) -> None:
     assert "share_wasted" not in clustering_information(spark, loaded, "k")

@@ -302,20 +302,22 @@ def test_dbt_ls_writes_a_manifest_while_its_lines_are_awaited(
 
 def test_queries_of_the_manifest_are_recorded(project: Project) -> None:
     project.make("orders")
+    project.adapter = "athena"
     relation = '"awsdatacatalog"."sales"."orders"'
     project.add("orders", cluster_by="k")["relation_name"] = relation
     for name, sql in {
         "report": f"select count(*) from {relation} where k between 10 and 20",
         "quoted": f"""select count(*) from {relation} o where o."k" between 30 and 40 and "v" <> 'it''s' """,
-        "foreign": f'select count(*) from {relation} where "k" = 7 fetch first 3 rows only',
+        "translated": f"select approx_distinct(v) from {relation} where k = 7 fetch first 3 rows only",
+        "foreign": f'select geometry_union("k") from {relation}',
     }.items():
         project.add(name, reads="orders", sql=sql)["language"] = "sql"
     code, answer, _ = project.run("import-reads", "orders")
     (imported,) = answer["tables"]
-    assert (code, imported["recorded"]) == (0, 2)
+    assert (code, imported["recorded"]) == (0, 3)
     assert [line.partition(": ")[0] for line in imported["left_out"]] == ["model.shop.foreign"]
     reads = project.run("clustering-reads", "orders")[1]["tables"][0]["reads"]
-    assert sorted(read["columns"]["k"] for read in reads) == [[10, 20], [30, 40]]
+    assert sorted(read["columns"]["k"] for read in reads) == [[7, 7], [10, 20], [30, 40]]
 
 
 def test_an_overview_shows_what_is_wrong_beside_the_rest(project: Project) -> None:

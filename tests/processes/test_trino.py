@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,45 @@ def test_tables_of_dbt_trino(
     assert f"{CATALOG}.sales.plain: trino merged " in err
     assert "OPTIMIZE (Trino" in err
     assert counts() == rows == counts_of_spark()
+
+
+def test_reads_of_its_event_listener(
+    server: trino.Trino, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/guides/query-logs.md has it: from an event for each query to a threshold by cost."""
+    table, read = "iceberg.logged.orders", "select max(id) from {} where k between 500 and 520"
+    server.ask("create schema if not exists iceberg.logged")
+    server.ask(f"create table {table} (k bigint, id bigint)")
+    for load in range(6):
+        rows = f"unnest(sequence({load * 5000}, {load * 5000 + 4999})) as t(id)"
+        server.ask(f"insert into {table} select id * 7919 % 10000, id from {rows}")
+    before = server.ask(read.format(table)).bytes_read
+    for _ in range(9):
+        server.ask(read.format('"iceberg"."logged"."orders"'))
+    server.ask(f"select listagg(cast(id as varchar)) within group (order by id) from {table} where k = 7")
+    server.ask("select 'the last'")
+    deadline = time.monotonic() + 60
+    while b"the last" not in (server.events.read_bytes() if server.events.exists() else b""):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    log = tmp_path / "queries.jsonl"
+    with log.open("w") as lines:
+        for event in map(json.loads, server.events.read_text().splitlines()):
+            place = {name: event["context"].get(name) for name in ("catalog", "schema")}
+            lines.write(
+                json.dumps({"query": event["metadata"]["query"], "time": event["createTime"], **place}) + "\n"
+            )
+
+    def run(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main([*arguments, f"{CATALOG}.logged.orders", "--json"]) == 0, capsys.readouterr().err
+        (answer,) = json.loads(capsys.readouterr().out)["tables"]
+        return answer
+
+    imported = run("import-reads", f"--query-log={log}", "--dialect=trino", f"--logged-as={table}")
+    print(imported)
+    assert imported["scans"] == 10
+    done = run("recluster", "--cluster-by=k", "--depth=auto", "--block-rows=1000", "--final")
+    print(done)
+    assert done["rounds"]
+    assert server.ask(read.format(table)).bytes_read < before / 2

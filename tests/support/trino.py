@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
@@ -22,6 +24,7 @@ from programs import serving
 VERSION = "476"
 DBT = ("dbt-trino==1.11.0", "dbt-core<1.12")
 _JAVA = 24
+_PLUGINS = ("iceberg", "http-event-listener")
 _JVM = """-Xmx2G
 -XX:+UseSerialGC
 -XX:TieredStopAtLevel=1
@@ -41,9 +44,10 @@ class Answer(NamedTuple):
 
 
 class Trino(NamedTuple):
-    """A running server."""
+    """A running server, and the file of the events that its listener posts."""
 
     port: int
+    events: Path
 
     def ask(self, sql: str) -> Answer:
         """Run a statement; an error of Trino's is an AssertionError."""
@@ -76,14 +80,16 @@ def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator
         url: The JDBC URL. Spark must have opened the catalog: Trino does not create its tables.
         warehouse: The directory of the tables.
     """
-    java, home, port = _java(), _home(), free_port()
+    java, home, port, collector_port = _java(), _home(), free_port(), free_port()
     for name, lines in {
         "jvm.config": _JVM,
         "node.properties": f"node.environment=tests\nnode.id=tests\nnode.data-dir={directory}/data\n"
         f"node.internal-address={HOST}\nnode.bind-ip={HOST}\n",
         "config.properties": "coordinator=true\nnode-scheduler.include-coordinator=true\n"
         f"http-server.http.port={port}\ndiscovery.uri=http://{HOST}:{port}\ntask.concurrency=2\n"
-        "query.max-memory-per-node=512MB\n",
+        f"query.max-memory-per-node=512MB\nevent-listener.config-files={directory}/etc/listener.properties\n",
+        "listener.properties": "event-listener.name=http\nhttp-event-listener.log-completed=true\n"
+        f"http-event-listener.connect-ingest-uri=http://{HOST}:{collector_port}/\n",
         "log.properties": "io.trino=WARN\n",
         "catalog/iceberg.properties": "connector.name=iceberg\niceberg.catalog.type=jdbc\n"
         f"iceberg.jdbc-catalog.driver-class=org.postgresql.Driver\niceberg.jdbc-catalog.connection-url={url}\n"
@@ -98,12 +104,38 @@ def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA")}
     environment |= {"JAVA_HOME": str(java), "PATH": f"{java / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     command = [home / "bin" / "launcher", "run", "--etc-dir", directory / "etc"]
-    with serving(*command, log=directory / "server.log", ports=[port], env=environment):
-        trino, deadline = Trino(port), time.monotonic() + 300
+    events = directory / "events.jsonl"
+    log = directory / "server.log"
+    with _collecting(events, collector_port), serving(*command, log=log, ports=[port], env=environment):
+        trino, deadline = Trino(port, events), time.monotonic() + 300
         while not trino.is_up():
             assert time.monotonic() < deadline, "Trino does not start"
             time.sleep(0.5)
         yield trino
+
+
+@contextmanager
+def _collecting(events: Path, port: int) -> Iterator[None]:
+    """Write what is posted to a port to a file, a line each."""
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with events.open("ab") as file:
+                file.write(body + b"\n")
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    collector = ThreadingHTTPServer((HOST, port), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        collector.shutdown()
+        collector.server_close()
 
 
 def dbt() -> Path:
@@ -112,17 +144,17 @@ def dbt() -> Path:
 
 
 def _home() -> Path:
-    """Return the directory of Trino with the plugin for Iceberg alone: all of them would take 900 MB."""
-    home = CACHE / f"trino-{VERSION}"
+    """Return the directory of Trino with two plugins alone: all of them would take 900 MB."""
+    home = CACHE / f"trino-{VERSION}-{len(_PLUGINS)}"
     if home.exists():
         return home
     archive = from_maven(f"io.trino:trino-server:{VERSION}:tar.gz")
-    unpacked = CACHE / f"trino-{VERSION}.{os.getpid()}"
+    unpacked = home.with_suffix(f".{os.getpid()}")
     with tarfile.open(archive) as tar:  # jars of plugins are links to each other's
         tar.extractall(unpacked, filter="tar") if hasattr(tarfile, "tar_filter") else tar.extractall(unpacked)
     (root,) = unpacked.iterdir()
     for plugin in (root / "plugin").iterdir():
-        if plugin.name != "iceberg":
+        if plugin.name not in _PLUGINS:
             shutil.rmtree(plugin)
     root.rename(home)
     unpacked.rmdir()

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import ManifestError, OptionError, ReclusterError
-from dbt_recluster.job.manifest import Manifest, translate_to_spark
+from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.tables import choose
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
+NAMES = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)
 
 
 def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
@@ -124,6 +125,21 @@ def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None
     assert set(Manifest.read(path).nodes) == {each["unique_id"] for each in NODES}
 
 
+@pytest.mark.parametrize("version", ["v12", "v20"])
+def test_the_shape_of_dbt_2(version: str, tmp_path: Path) -> None:
+    """Its previews wrote version 20, its release writes 12 again; both have null for what is not set."""
+    config = {"materialized": "incremental", "cluster_by": ["id"], "meta": None, "tags": None, "group": None}
+    unset = dict.fromkeys(
+        ("group", "compiled_path", "compiled_code", "language", "patch_path", "tags", "meta")
+    )
+    nodes = [node("orders", config=config, **unset, columns={}, fqn=["shop", "orders"])]
+    path = write(tmp_path / "manifest.json", nodes, SCHEMA.replace("v12", version), dbt_version="2.0.0")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "sources": None, "groups": {}, "functions": {}, "disabled": None}))
+    (target,) = choose(Manifest.read(path).nodes.values(), None, NAMES)
+    assert (target.relation, str(target.options.cluster_by)) == ("awsdatacatalog.sales.orders", "id")
+
+
 @pytest.mark.usefixtures("manifest")
 def test_files_that_spark_submit_has_put_into_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,11 +176,11 @@ def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
     ]
     compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
     compiled.mkdir(parents=True)
-    (compiled / "late.sql").write_text("select 4 from orders")
+    (compiled / "late.sql").write_text("SELECT 4 FROM orders")
     manifest = Manifest.read(write(tmp_path / "target" / "manifest.json", nodes))
     assert manifest.queries("model.shop.orders") == {
         "analysis.shop.an": "an",
-        "model.shop.late": "select 4 from orders",
+        "model.shop.late": "SELECT 4 FROM orders",
         "model.shop.report": "report",
         "model.shop.shown": "shown",
         "test.shop.unique": "unique",
@@ -200,42 +216,6 @@ def test_a_wrong_selection_is_refused(
         manifest.selected(words, lines)
 
 
-ATHENA = {
-    '"awsdatacatalog"."sales"."orders"': "glue.sales.orders",
-}
-SPARK = {"sales.orders": "lake.sales.orders", "`sales`.`daily`": "lake.sales.daily"}
-
-
-@pytest.mark.parametrize(
-    ("query", "read"),
-    [
-        ('select * from "awsdatacatalog"."sales"."orders" o', "select * from glue.sales.orders o"),
-        ('"awsdatacatalog"."sales"."orders"."id" = 1', "glue.sales.orders.`id` = 1"),
-        ('from "awsdatacatalog"."sales"."orders_old"', "from `awsdatacatalog`.`sales`.`orders_old`"),
-        ('where "k" = 7 and o."K" < 8', "where `k` = 7 and o.`K` < 8"),
-        ("""select '"awsdatacatalog"."sales"."orders"' """, None),
-        ("where a = 'it''s' and b = '\\' and c = ''", "where a = 'it\\'s' and b = '\\\\' and c = ''"),
-        ('select 1 -- "a"\n, "a`b""c" /* "d" */', 'select 1 -- "a"\n, `a``b"c` /* "d" */'),
-    ],
-)
-def test_names_between_double_quotes_are_translated(query: str, read: str | None) -> None:
-    assert translate_to_spark(query, ATHENA) == (read or query)
-
-
-@pytest.mark.parametrize(
-    ("query", "read"),
-    [
-        ("select sales.orders.id, sales.orders_old.id", "select lake.sales.orders.id, sales.orders_old.id"),
-        ("select sales.orders.* from `sales`.`daily`", "select lake.sales.orders.* from lake.sales.daily"),
-        ("where a = \"sales.orders\" or a = 'it\\'s sales.orders'", None),
-        ("from old.sales.orders -- sales.orders", None),
-        ("select r'a\\d', 1e3, x'00'", None),
-    ],
-)
-def test_names_as_spark_writes_them_are_translated(query: str, read: str | None) -> None:
-    assert translate_to_spark(query, SPARK) == (read or query)
-
-
 WHOLE = {
     "metadata": {"dbt_schema_version": SCHEMA},
     "nodes": {
@@ -259,7 +239,6 @@ def places(values: Any, *above: str) -> Iterator[tuple[str, ...]]:
 @pytest.mark.parametrize("place", list(places(WHOLE)), ids="/".join)
 def test_values_of_other_types_are_no_fault(place: tuple[str, ...], tmp_path: Path) -> None:
     """Other dbts write manifests too."""
-    names = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)
     path, *above, last = tmp_path / "manifest.json", *place
     for value in (5, 1.5, True, None, "text", [], [1], [["a"]], [{}], {}, {"a": 1}):
         content = inner = copy.deepcopy(WHOLE)
@@ -271,4 +250,4 @@ def test_values_of_other_types_are_no_fault(place: tuple[str, ...], tmp_path: Pa
             manifest = Manifest.read(path)
             for unique_id in manifest.nodes:
                 manifest.queries(unique_id)
-            choose(manifest.nodes.values(), ["orders", "s.orders"], names)
+            choose(manifest.nodes.values(), ["orders", "s.orders"], NAMES)
