@@ -346,7 +346,7 @@ def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str
     Spark's name of it, or None if that is the same.
 
     Raises:
-        PredicateError: sqlglot cannot parse it.
+        PredicateError: sqlglot cannot parse it, or it is a command.
         OptionError: sqlglot is not installed, or does not know the dialect.
     """
     sqlglot = _sqlglot(dialect)
@@ -361,6 +361,8 @@ def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str
     try:
         statement = sqlglot.parse_one(query, dialect=dialect)
         parsed = statement.find(exp.Query) or statement
+        if isinstance(parsed, exp.Command):
+            raise PredicateError(_COMMAND)
         names: dict[str, str | None] = {cte.alias.lower(): None for cte in parsed.find_all(exp.CTE)}
         for table in parsed.find_all(exp.Table):
             if isinstance(table.this, exp.Identifier):
