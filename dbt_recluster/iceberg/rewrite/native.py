@@ -453,6 +453,8 @@ class NativeWriter:
 
     def _deleted(self, group: FileGroup) -> pa.Table | None:
         """Return the positions of deleted rows, by Iceberg's own reader of delete files."""
+        if not any(file.deletes for file in group.files):
+            return None
         spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
         functions, java = JavaFunctions(spark), jvm(spark).java
         read = functions.method(
@@ -474,8 +476,6 @@ class NativeWriter:
             buffer.asLongBuffer().put(found.build().toArray())
             positions.append(np.frombuffer(buffer.array(), ">i8").astype(np.int64))
             files += [place] * len(positions[-1])
-        if not positions:
-            return None
         return pa.table({"file": pa.array(files, pa.int64()), "row": np.concatenate(positions)})
 
     def _data_files(self, group: FileGroup, files: Iterable[NativeFile]) -> list[Any]:
