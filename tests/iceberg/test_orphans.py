@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite import native
-from dbt_recluster.iceberg.rewrite.file_groups import StagedFiles
+from dbt_recluster.iceberg.rewrite import native, spark_writer
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.spark_writer import TaskFiles
 from dbt_recluster.maintenance import recluster
@@ -212,14 +211,14 @@ def test_all_files_are_deleted(
 ) -> None:
     name = make_table(spark, schema, rows=500, **LAYOUTS[layout])
     before, on_disk = checksum(spark, name), files_on_disk(spark, name)
-    rewrite, seen = StagedFiles.rewrite, []
+    rewrite, seen = spark_writer._write_without_snapshot, []
 
-    def fail(self: Any, table: Any, rows: Any, options: Mapping[str, str]) -> list[Any]:
-        seen.extend(rewrite(self, table, rows, options))
+    def fail(*arguments: Any) -> list[Any]:
+        seen.extend(rewrite(*arguments))
         assert len(files_on_disk(spark, name)) > len(on_disk)
         return fail_after_the_write()
 
-    monkeypatch.setattr(StagedFiles, "rewrite", fail)
+    monkeypatch.setattr(spark_writer, "_write_without_snapshot", fail)
     build = NativeWriter._data_files
 
     def fail_natively(self: Any, group: Any, files: Any) -> Any:
@@ -273,7 +272,7 @@ def test_files_that_are_not_known_are_said_to_be_left(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = make_table(spark, schema)
-    monkeypatch.setattr(StagedFiles, "rewrite", fail_after_the_write)
+    monkeypatch.setattr(spark_writer, "_write_without_snapshot", fail_after_the_write)
     monkeypatch.setattr(TaskFiles, "paths", fail_after_the_write)
     with (
         merge_method("spark"),

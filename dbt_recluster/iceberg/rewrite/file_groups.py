@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
+from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
-from dbt_recluster.iceberg.session.environment import SparkModule, cached_table
+from dbt_recluster.iceberg.session.environment import SparkModule
 from dbt_recluster.iceberg.session.jvm import java_items, java_list
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Larger than any file: each row group is then packed alone, and the files of Spark's partitions are known.
-_SPLIT_SIZE = 1 << 40
-# Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
-REWRITE_OPTION = "rewritten-file-scan-task-set-id"
+_PARTITIONS_PER_CORE = 4
+_FILES_PER_PARTITION = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +31,6 @@ class BlockFile:
     rows: int  # including deleted ones
     bytes: int
     deletes: tuple[Any, ...]  # Java delete files that apply to it
-    row_groups: int
 
     @cached_property
     def path(self) -> str:
@@ -125,11 +122,9 @@ def file_group(
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")
         file, deletes = tasks[path].file(), tasks[path].deletes()
-        offsets = file.splitOffsets()
-        row_groups = 1 if offsets is None else max(1, int(offsets.size()))
         rows, size = int(file.recordCount()), int(file.fileSizeInBytes())
         listed = () if deletes.isEmpty() else tuple(java_items(deletes))
-        files.append(BlockFile(tasks[path], rows, size, listed, row_groups))
+        files.append(BlockFile(tasks[path], rows, size, listed))
     live_rows = None
     # Deletion vectors count the rows of their block; other deletes may span several blocks.
     all_deletes = [delete for file in files for delete in file.deletes]
@@ -138,57 +133,17 @@ def file_group(
     return FileGroup(tuple(files), spec_id, level, run, live_rows)
 
 
-@dataclass(frozen=True)
-class StagedFiles:
-    """Staged files of file groups."""
-
-    set_id: str  # of the rewrite
-    frame: DataFrame  # of which each Spark partition reads rows of one file, in order
-    group_of: list[int]  # position of the file group that each partition reads
-    file_of: list[int]  # position of its file among those of all groups
-    schema: Any  # of the rows, in Java
-
-    def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
-        """Write rows without a snapshot; ``table`` may have uncommitted changes.
-
-        Return the new Java data files, in the order of the partitions that wrote them. If the columns changed between
-        the plan and the read, that is a ConcurrentChangeError.
-        """
-        # Spark matches columns by name. After two columns swap names, each would get the values of the other.
-        if not self.schema.asStruct().equals(table.java.schema().asStruct()):
-            raise ConcurrentChangeError(f"The columns of {table.name} changed before its blocks were read.")
-        with cached_table(table.spark, self.set_id, table.java):
-            writer = rows.write.format("iceberg").option(REWRITE_OPTION, self.set_id)
-            writer.options(**options).mode("append").save(self.set_id)
-        coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
-        if not coordinator.fetchSetIds(table.java).contains(self.set_id):
-            return []
-        return java_items(coordinator.fetchNewFiles(table.java, self.set_id))
-
-
 @contextmanager
-def staged(table: IcebergTable, groups: Sequence[FileGroup]) -> Iterator[StagedFiles]:
-    """Stage the files of groups for reading; remove them from Iceberg's caches afterwards."""
-    set_id = str(uuid.uuid4())
-    read_id = f"{set_id}-read"
+def staged(table: IcebergTable, files: Sequence[BlockFile]) -> Iterator[tuple[DataFrame, Any]]:
+    """Stage files for reading, less their deleted rows; yield the rows and their Java schema."""
+    read_id = f"{uuid.uuid4()}-read"
     manager = table.iceberg.spark.ScanTaskSetManager.get()
-    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
-    read = [(number, file) for number, group in enumerate(groups) for file in group.files]
-    pieces = [(place, number) for place, (number, file) in enumerate(read) for _ in range(file.row_groups)]
-    tasks = java_list(table.spark, (file.task for _, file in read))
-    # The function that the scan itself will call.
-    packed = table.iceberg.util.TableScanUtil.planTaskGroups(tasks, _SPLIT_SIZE, 1, _SPLIT_SIZE)
-    if packed.size() != len(pieces):
-        raise ReclusterError(
-            f"Iceberg packed {len(pieces)} row groups of {table.name} into {packed.size()} partitions. "
-            "Nothing was written. This version of Iceberg packs differently; please report it."
-        )
-    packing = {"split-size": str(_SPLIT_SIZE), "file-open-cost": str(_SPLIT_SIZE), "lookback": "1"}
-    manager.stageTasks(table.java, read_id, tasks)
+    partitions = _PARTITIONS_PER_CORE * table.spark.sparkContext.defaultParallelism
+    size = max(1, sum(file.bytes for file in files) // partitions)
+    packing = {"split-size": str(size), "file-open-cost": str(size // _FILES_PER_PARTITION), "lookback": "1"}
+    manager.stageTasks(table.java, read_id, java_list(table.spark, (file.task for file in files)))
     try:
-        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as (frame, schema):
-            group_of, file_of = [number for _, number in pieces], [place for place, _ in pieces]
-            yield StagedFiles(set_id, frame, group_of, file_of, schema)
+        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as staged_rows:
+            yield staged_rows
     finally:
         manager.removeTasks(table.java, read_id)
-        coordinator.clearRewrite(table.java, set_id)

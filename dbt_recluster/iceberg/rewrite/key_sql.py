@@ -259,11 +259,25 @@ class KeyedRows:
     prefix: str  # of our columns; no column of the table has it
 
     @classmethod
-    def of(cls, frame: DataFrame, key: ClusterKey, curve: Curve | None) -> KeyedRows:
-        """Add a column for each transformed key item and for the place on the curve."""
+    def of(
+        cls, frame: DataFrame, key: ClusterKey, curve: Curve | None, group_of: Mapping[str, int]
+    ) -> KeyedRows:
+        """Add the number of each row's file group, its transformed key items, and its place on the curve.
+
+        ``group_of`` has the numbers by the locations of the files.
+        """
+        from pyspark.sql import functions as F
+
         columns, prefix, names = frame.columns, "__recluster", []
         while any(column.lower().startswith(prefix) for column in columns):
             prefix += "_"
+        group = f"{prefix}_group"
+        if len(set(group_of.values())) == 1:
+            frame = frame.withColumn(group, F.lit(0))
+        else:
+            file = f"{prefix}_file"
+            groups = frame.sparkSession.createDataFrame(list(group_of.items()), f"{file} string, {group} int")
+            frame = frame.withColumn(file, F.input_file_name()).join(F.broadcast(groups), file)
         with key_columns(frame.sparkSession, key) as values:
             for position, (field, value) in enumerate(zip(key.fields, values, strict=True)):
                 if field.transform == Transform():
@@ -279,13 +293,9 @@ class KeyedRows:
             frame = _with_steps(frame, list(chain.from_iterable(steps)))
         return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
 
-    def with_blocks(self, cuts: Sequence[Cuts], group_of: Sequence[int]) -> KeyedRows:
-        """Add the number of each row's new block, counted through the blocks of all groups.
-
-        The rows of Spark partition i are of the group with ``cuts[group_of[i]]``.
-        """
-        group = f"{self.prefix}_group"
-        rows = self._with(f"get({_constants(group_of, 'int')}, spark_partition_id()) as {group}")
+    def with_blocks(self, cuts: Sequence[Cuts]) -> KeyedRows:
+        """Add the number of each row's new block, counted through the blocks of all groups."""
+        rows, group = self, f"{self.prefix}_group"
         trees = [tree for tree in cuts if isinstance(tree, BoxTree)]
         if not trees:
             return rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group)

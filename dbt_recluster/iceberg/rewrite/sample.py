@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import md5
 from itertools import islice
 
 import numpy as np
@@ -28,7 +29,7 @@ from dbt_recluster.key.columns import quote_path
 from dbt_recluster.key.curve import Curve, FloatArray
 from dbt_recluster.key.types import column_type, value_type
 
-# The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
+# The low bits of monotonically_increasing_id() are the row's number in its partition.
 _ROW_BITS = 33
 # Scatters the sampled rows within their strides, for data that repeats itself in step. Has no small factors.
 _SCATTER = 2_654_435_761
@@ -39,6 +40,8 @@ _DEVIATIONS = 3.5
 _NOT_UTF_8 = "recluster_not_utf_8"
 _PLACE = "place_on_curve"
 _GROUP = "group_number"
+_FILE = "file_number"
+_HASH_DIGITS = 15  # of a positive bigint
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,15 @@ def take_samples(
     curve: Curve | None = None,
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
-    rows, file_of, is_utf_8 = _read(table, groups, key, strides)
+    rows, is_utf_8 = _read(table, groups, key, strides)
     names = [f"key_{position}" for position in range(len(key.fields))]
     if curve is not None:
         rows = rows.append_column(_PLACE, pa.array(curve.index(curve_values(rows, key))))
         names.insert(len(key.leading), _PLACE)
     rows = _sorted_rows(rows, [_GROUP, *names])
     is_new = _is_new_value(rows, [_GROUP, *names])
-    is_sorted = iter(_are_sorted(numbers(rows, "place"), np.cumsum(is_new), file_of))
+    files = sum(len(group.files) for group in groups)
+    is_sorted = iter(_are_sorted(numbers(rows, _FILE), numbers(rows, "place"), np.cumsum(is_new), files))
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
     ranked = None if curve is None or key.leading else Points.of(curve, curve_values(keys, key), counts)
@@ -117,18 +121,18 @@ def sample_keys(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
 ) -> list[pa.Table]:
     """Return the keys, ``key_0``..., of one of every ``strides[i]`` rows of ``groups[i]``, for each of the groups."""
-    rows, _, _ = _read(table, groups, key, strides)
+    rows, _ = _read(table, groups, key, strides)
     return [rows.filter(pc.equal(rows[_GROUP], number)) for number in range(len(groups))]
 
 
 def _read(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
-) -> tuple[pa.Table, IntArray, bool]:
+) -> tuple[pa.Table, bool]:
     """Read one row of each stride.
 
     Returns:
-        ``place``, ``key_0``... and the group of each row; the number of the file that each partition reads; whether all
-        text of the key is UTF-8.
+        ``key_0``..., the group, the file, and the place among all rows of each row; whether all text of the key is
+        UTF-8.
     """
     from pyspark.sql import functions as F
 
@@ -140,13 +144,11 @@ def _read(
         for f, kind in zip(key.fields, bounding, strict=False)
         if kind.arrow == pa.string()
     ]
-    row = f"(place & {(1 << _ROW_BITS) - 1}L)"
-    with staged(table, groups) as files:
-        frame, group_of = files.frame, np.array(files.group_of)
-        stride = f"{strides[0]}L"
-        if len(set(strides)) > 1:
-            by_partition = ", ".join(f"{strides[group]}L" for group in group_of)
-            stride = f"get(array({by_partition}), cast(shiftright(place, {_ROW_BITS}) as int))"
+    read, stride = [file for group in groups for file in group.files], min(strides)
+    row, stepped = f"(place & {(1 << _ROW_BITS) - 1}L)", f"{stride}L"
+    # Paths are long, and Python computes the same hash.
+    file_hash = f"cast(conv(left(md5({_FILE}), {_HASH_DIGITS}), 16, 10) as bigint)"
+    with staged(table, read) as (frame, _):
         if texts:
             # Spark 3.5 has no function for it.
             is_utf_8 = "is_valid_utf8({0})"
@@ -159,26 +161,34 @@ def _read(
                 if kinds[position].width_of:
                     columns[position] = F.substring(columns[position], 1, LONGEST_TEXT + 1)
             named = [column.alias(f"key_{position}") for position, column in enumerate(columns)]
-            frame = frame.select(F.monotonically_increasing_id().alias("place"), *named)
-        frame = frame.where(f"{row} % {stride} = (({row} div {stride}) * {_SCATTER}L) % {stride}")
-        rows = collect_arrow(frame)
-        rows = rows.append_column(_GROUP, pa.array(group_of[numbers(rows, "place") >> _ROW_BITS]))
-        if not texts:
-            return rows, np.array(files.file_of), True
-        metrics = frame._jdf.queryExecution().observedMetrics()
-        return rows, np.array(files.file_of), not metrics.apply(_NOT_UTF_8).get(0)
+            place, path = F.monotonically_increasing_id().alias("place"), F.input_file_name().alias(_FILE)
+            frame = frame.select(place, path, *named)
+        frame = frame.where(f"{row} % {stepped} = (({row} div {stepped}) * {_SCATTER}L) % {stepped}")
+        rows = collect_arrow(frame.withColumn(_FILE, F.expr(file_hash)))
+        metrics = frame._jdf.queryExecution().observedMetrics() if texts else None
+    hashes = [int(md5(file.path.encode()).hexdigest()[:_HASH_DIGITS], 16) for file in read]
+    order = np.argsort(hashes)
+    file_of = order[np.searchsorted(hashes, numbers(rows, _FILE), sorter=order)]
+    group_of = np.repeat(np.arange(len(groups)), [len(group.files) for group in groups])[file_of]
+    rows = rows.drop_columns(_FILE).append_column(_FILE, pa.array(file_of))
+    rows = rows.append_column(_GROUP, pa.array(group_of))
+    # Groups with a longer stride keep one of several rows.
+    kept = np.arange(len(rows)) % np.maximum(1, np.array(strides) // stride)[group_of] == 0
+    return rows.filter(pa.array(kept)), metrics is None or not metrics.apply(_NOT_UTF_8).get(0)
 
 
 def with_counted_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[FileGroup]:
     """Count the rows of groups whose delete files do not record how many rows they delete. No column is read."""
+    from pyspark.sql import functions as F
+
     unknown = [group for group in groups if group.live_rows is None]
     if not unknown:
         return list(groups)
-    counts = [0] * len(unknown)
-    with job_step(table.spark, "count rows"), staged(table, unknown) as files:
-        rows = files.frame.selectExpr("spark_partition_id() as partition").groupBy("partition").count()
-        for partition, count in rows.collect():
-            counts[files.group_of[partition]] += count
+    files = [file for group in unknown for file in group.files]
+    with job_step(table.spark, "count rows"), staged(table, files) as (frame, _):
+        of_file = frame.select(F.input_file_name().alias(_FILE))
+        counted_in = {row[0]: row[1] for row in of_file.groupBy(_FILE).count().collect()}
+    counts = [sum(counted_in.get(file.path, 0) for file in group.files) for group in unknown]
     counted = iter(counts)
     return [replace(g, live_rows=next(counted)) if g.live_rows is None else g for g in groups]
 
@@ -215,15 +225,14 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
     return new
 
 
-def _are_sorted(place: IntArray, key: IntArray, file_of: IntArray) -> list[bool]:
-    """Tell which files are sorted: read in order, the key never falls.
+def _are_sorted(file: IntArray, place: IntArray, key: IntArray, files: int) -> list[bool]:
+    """Tell which of so many files are sorted: read in order, the key never falls.
 
-    Each sampled row, in the order of the key, has the place where it was read and the rank of its key: int64 (n,).
+    Each sampled row has its file, its place among them and the rank of its key: int64 (n,).
     """
-    order = np.argsort(place, kind="stable")
-    file = file_of[place[order] >> _ROW_BITS]
-    falls = file[1:][(np.diff(key[order]) < 0) & (np.diff(file) == 0)]
-    return (np.bincount(falls, minlength=file_of[-1] + 1) == 0).tolist()  # type: ignore[no-any-return]
+    order = np.lexsort((place, file))
+    falls = (np.diff(key[order]) < 0) & (np.diff(file[order]) == 0)
+    return [count == 0 for count in np.bincount(file[order][1:][falls], minlength=files).tolist()]
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,16 @@ those of the job's other tasks. Their names are made of the tasks' numbers and o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.file_groups import (
-    REWRITE_OPTION,
-    FileGroup,
-    GroupPlan,
-    RewrittenGroup,
-    StagedFiles,
-    staged,
-)
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup, staged
 from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.rewrite.writing import (
     delete_unfinished,
@@ -30,8 +25,9 @@ from dbt_recluster.iceberg.rewrite.writing import (
     task_attempts,
     wait_until,
 )
+from dbt_recluster.iceberg.session.environment import cached_table
 from dbt_recluster.iceberg.session.jobs import RoundJobs
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_items, jvm
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 
@@ -40,6 +36,8 @@ if TYPE_CHECKING:
 
 # Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
 _NO_LIMIT_BYTES = 1 << 50
+# Makes a write create files and no snapshot. On Spark 4.1 the table's name does so, and this only marks the query.
+REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 
 @dataclass(frozen=True)
@@ -72,23 +70,30 @@ class SparkWriter:
     def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
         writers = [plan for plan in plans for _ in range(plan.blocks)]
-        with staged(self.table, [plan.group for plan in plans]) as source:
-            rows = KeyedRows.of(source.frame, self.key, self.curve)
-            rows = rows.with_blocks([plan.cuts for plan in plans], source.group_of).shuffled(len(writers))
-            with jobs.write("merge by a shuffle", source.set_id, [plan.number for plan in writers], 2):
+        tag, files = str(uuid.uuid4()), [file for plan in plans for file in plan.group.files]
+        group_of = {file.path: number for number, plan in enumerate(plans) for file in plan.group.files}
+        with staged(self.table, files) as (frame, schema):
+            # Spark matches columns by name. After two columns swap names, each would get the values of the other.
+            if not schema.asStruct().equals(self.target.java.schema().asStruct()):
+                raise ConcurrentChangeError(
+                    f"The columns of {self.table.name} changed before its blocks were read."
+                )
+            rows = KeyedRows.of(frame, self.key, self.curve, group_of)
+            rows = rows.with_blocks([plan.cuts for plan in plans]).shuffled(len(writers))
+            with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
-                return write_files(self.target, rows.to_write(), source, spec_id, written_to)
+                return write_files(self.target, rows.to_write(), tag, spec_id, written_to)
 
 
 def write_files(
-    table: IcebergTable, rows: DataFrame, source: StagedFiles, spec_id: int, partitions: Sequence[Any]
+    table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]
 ) -> list[Any]:
     """Write one data file for each partition of ``rows``.
 
     Args:
         table: The table.
         rows: Rows with the table's columns, sorted within partitions.
-        source: The files that the rows come from; its id is the tag of the Spark jobs.
+        tag: The tag of the Spark jobs, and the id of the rewrite to Iceberg.
         spec_id: The partition spec to write under.
         partitions: The Java partition of the table for each partition of ``rows``.
 
@@ -100,19 +105,33 @@ def write_files(
             errors all are deleted.
     """
     options = {
+        REWRITE_OPTION: tag,
         "use-table-distribution-and-ordering": "false",
         "target-file-size-bytes": str(_NO_LIMIT_BYTES),
         "output-spec-id": str(spec_id),
     }
-    tasks = TaskFiles(table, source.set_id, spec_id, partitions)
+    tasks = TaskFiles(table, tag, spec_id, partitions)
     with tasks.watched():
         try:
-            return source.rewrite(table, rows, options)
+            return _write_without_snapshot(table, rows, options)
         except BaseException as e:
             with suppress(Exception):  # Spark may be gone
-                table.spark.sparkContext.cancelJobsWithTag(source.set_id)
+                table.spark.sparkContext.cancelJobsWithTag(tag)
             delete_unfinished(table, tasks.paths, e)
             raise
+
+
+def _write_without_snapshot(table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
+    """Write rows; return the new Java data files. ``table`` may have uncommitted changes."""
+    coordinator, set_id = table.iceberg.spark.FileRewriteCoordinator.get(), options[REWRITE_OPTION]
+    try:
+        with cached_table(table.spark, set_id, table.java):
+            rows.write.format("iceberg").options(**options).mode("append").save(set_id)
+        if not coordinator.fetchSetIds(table.java).contains(set_id):
+            return []
+        return java_items(coordinator.fetchNewFiles(table.java, set_id))
+    finally:
+        coordinator.clearRewrite(table.java, set_id)
 
 
 class TaskFiles:
