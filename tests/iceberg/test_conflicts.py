@@ -26,8 +26,7 @@ from tables import (
 from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite import spark_writer
-from dbt_recluster.iceberg.rewrite.spark_writer import write_files
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import (
@@ -131,14 +130,15 @@ def test_a_writer_that_was_faster(
         spark.sql(f"delete from {name} where id % 7 = 0")
     TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
     change = ChangeAndRemember(spark, name, *changes)
-    if step == "write":  # after the rows are read
+    if step == "write":  # after the sample is read
 
-        def change_and_write(*arguments: Any) -> list[Any]:
+        def change_and_write(*arguments: Any) -> list[list[Any]]:
             if change.checksum is None:
                 change()
-            return write_files(*arguments)
+            return divide(*arguments)
 
-        monkeypatch.setattr(spark_writer, "write_files", change_and_write)
+        divide = NativeWriter._tasks
+        monkeypatch.setattr(NativeWriter, "_tasks", change_and_write)
     result = recluster_while(spark, name, Meanwhile(step, change, times=step != "write"))
     assert conflicts is None or result.conflicts == conflicts
     assert checksum(spark, name) == change.checksum

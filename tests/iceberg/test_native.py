@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from merges import SMALL_ROW_GROUPS, merge_groups
 from pyiceberg.table import StaticTable
+from pyspark import cloudpickle
 from tables import EXTREMES, checksum, local_path, make_table, merge_method, metadata_file, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
-from dbt_recluster.iceberg.rewrite.native import SWITCH
+from dbt_recluster.iceberg.rewrite.native import SWITCH, NativeWriter
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import clustering_history, recluster
@@ -283,6 +285,33 @@ def test_a_session_turns_it_off(spark: Any, schema: str) -> None:
     with spark_settings(spark, {SWITCH: "false"}):
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     assert writers(spark, name) == ["spark: off"]
+
+
+def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of executors has no dbt-recluster."""
+    from pyspark import RDD
+    from pyspark.serializers import CPickleSerializer
+
+    sent: list[bytes] = []
+
+    def remember(self: Any, function: Any) -> Any:
+        sent.append(cloudpickle.dumps(function))
+        return mapped(self, function)
+
+    def remember_tasks(*arguments: Any) -> Any:
+        sent.append(CPickleSerializer().dumps(tasks := divide(*arguments)))
+        return tasks
+
+    mapped, divide = RDD.map, NativeWriter._tasks
+    monkeypatch.setattr(RDD, "map", remember)
+    monkeypatch.setattr(NativeWriter, "_tasks", remember_tasks)
+    name = make_table(spark, schema, files=3, rows=200)
+    assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    assert writers(spark, name) == ["native"]
+    program = "import pickle, sys; sys.modules['dbt_recluster'] = None; pickle.load(sys.stdin.buffer)"
+    assert len(sent) == 2
+    for pickled in sent:
+        subprocess.run([sys.executable, "-c", program], input=pickled, check=True)
 
 
 def test_workers_without_the_packages_are_named_once(

@@ -27,7 +27,13 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native_tasks
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.native_sql import MACROS, BlockSql, NativeKey
-from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, file_location
+from dbt_recluster.iceberg.rewrite.native_tasks import (
+    NativeFile,
+    NativeJob,
+    Piece,
+    PieceResult,
+    file_location,
+)
 from dbt_recluster.iceberg.rewrite.writing import (
     delete_files,
     delete_unfinished,
@@ -315,15 +321,15 @@ class NativeWriter:
         """Write groups, and add each to ``rewritten`` by its number; return why others were not written."""
         from pyspark.cloudpickle import register_pickle_by_value
 
-        context, tasks = self.table.spark.sparkContext, self._tasks(plans)
         register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
+        context, tasks = self.table.spark.sparkContext, self._tasks(plans)
         if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
             context.pythonExec = sys.executable  # not a python3 of the path
         rows = context.parallelize(list(enumerate(tasks)), len(tasks))
         numbers = [piece.group for pieces in tasks for piece in pieces]
         try:
             with jobs.write("merge natively", self._job.id, numbers, 1):
-                results = list(chain.from_iterable(rows.map(partial(_write_task, self._job)).collect()))
+                of_tasks = rows.map(partial(native_tasks.write_pieces, self._job)).collect()
         except BaseException as e:
             with suppress(Exception):  # Spark may be gone
                 context.cancelJobsWithTag(self._job.id)
@@ -335,6 +341,7 @@ class NativeWriter:
             reason = f"packages: {missing[1]} is missing" if missing else f"error: {short_message(e)}"
             self._give_up(reason)
             return dict.fromkeys(numbers, reason)
+        results = list[PieceResult](chain.from_iterable(of_tasks))
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
@@ -344,7 +351,7 @@ class NativeWriter:
                 if plan.number in refused:
                     continue
                 parts = sorted((first, files) for number, first, files in results if number == plan.number)
-                files = list(chain.from_iterable(files for _, files in parts))
+                files = [file for _, files in parts for file in files if not isinstance(file, str)]
                 rewritten[plan.number] = RewrittenGroup(
                     plan.group, tuple(self._data_files(plan.group, files))
                 )
@@ -516,10 +523,6 @@ class NativeWriter:
                 builder = builder.withPartition(group.partition)
             result.append(builder.build())
         return result
-
-
-def _write_task(job: NativeJob, numbered: tuple[int, list[Piece]]) -> Any:
-    return native_tasks.write_pieces(job, *numbered)
 
 
 def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:

@@ -85,8 +85,9 @@ def file_location(directory: str, job_id: str, task: int, attempt: int, number: 
     return f"{directory}/{task:05d}-{attempt}-{job_id}-{number:05d}.parquet"
 
 
-def write_pieces(job: NativeJob, task: int, pieces: Sequence[Piece]) -> list[PieceResult]:
-    """Write the blocks of a task; never fails for a reason that Spark's writer may not have."""
+def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[PieceResult]:
+    """Write the blocks of a task, given its number; never fails for a reason that Spark's writer may not have."""
+    task, pieces = numbered
     try:
         import duckdb
         import pyarrow
