@@ -68,8 +68,8 @@ closed-network: $(READY) ## Install as README says for networks that reach PyPI 
 	@echo "== installing from PyPI alone"
 	@$(RUN)/pytest tests/package -m network $(PYTEST_ARGS)
 
-versions: $(READY) ## The core of the tests on every other Spark and Iceberg, with jars by Maven
-	@echo "== other versions of Spark and Iceberg, in $(PROCESSES) processes"
+versions: $(READY) ## The core of the tests on every other Spark, Iceberg and dbt, with jars by Maven
+	@echo "== other versions of Spark, Iceberg and dbt, in $(PROCESSES) processes"
 	@PROCESSES=$(PROCESSES) $(RUN)/python tests/support/versions.py $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run

@@ -1,6 +1,6 @@
-"""Run a core of the tests on every Spark and Iceberg that docs/guides/connections.md names: `make versions`.
+"""Run a core of the tests on every Spark, Iceberg and dbt that docs/guides/connections.md names: `make versions`.
 
-The pair that PyPI has is left to `make test-all`. Each Spark is in a folder of its own, before the project's
+The pair that PyPI has is left to `make test-all`. Each Spark and dbt is in a folder of its own, before the project's
 environment on Python's path; jars come from Maven's local repository, or from Maven Central.
 """
 
@@ -10,9 +10,11 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from environments import from_maven, packages
@@ -44,6 +46,19 @@ CORE = [
 ]
 # For the newest pair of all, by S3FileIO.
 STORAGE = ["tests/processes/test_s3.py"]
+# dbt-core without its parser, which downloads a binary from outside PyPI, and which no command here needs; and what
+# else it requires beyond dbt-core 1.11.
+DBT = "1.12.6"
+OF_DBT = (
+    f"dbt-core=={DBT}",
+    "metricflow==0.213.0",
+    "more-itertools<11",
+    "python-dotenv",
+    "rapidfuzz<4",
+    "tabulate",
+)
+TESTS_OF_DBT = ["tests/functional/test_clustering.py", "tests/functional/test_operations.py"]
+DEMO = ("loads.py", "--loads=3", "--scale=0.01", "--block-rows=2000", "--lakehouse=lakehouse-test")
 BUILD = Path("build")
 
 
@@ -54,26 +69,47 @@ def fetched(spark: str, iceberg: str) -> dict[str, str]:
     jar = from_maven(f"org.apache.iceberg:iceberg-spark-runtime-{minor}_{scala}:{iceberg}")
     environment = {"RECLUSTER_TEST_ICEBERG_JAR": str(jar)}
     if metadata.version("pyspark") != spark:
-        folder = packages(f"pyspark-{spark}", "--no-deps", f"pyspark=={spark}")
-        environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(
-            os.pathsep
+        environment["PYTHONPATH"] = before_path(
+            packages(f"pyspark-{spark}", "--no-deps", f"pyspark=={spark}")
         )
     return environment
 
 
-def run(pair: tuple[str, str]) -> bool:
-    """Run the core on one pair, say what came of it, and return whether all passed."""
+def before_path(folder: Path) -> str:
+    """Return Python's path with a folder before it."""
+    return f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
+
+
+def run_pair(pair: tuple[str, str]) -> bool:
+    """Run the core on one pair, and return whether all passed."""
     spark, iceberg = pair
-    name = f"Spark {spark} with Iceberg {iceberg}"
-    log, summary = BUILD / f"versions-{spark}-{iceberg}.log", BUILD / f"versions-{spark}-{iceberg}.txt"
-    summary.unlink(missing_ok=True)
-    environment = {**os.environ, **fetched(*pair), "TEST_SUMMARY": str(summary), "TEST_NAME": name}
     newest = next(each for each in PAIRS if each[0] == spark) if os.environ.get("NIGHTLY") else PAIRS[0]
     tests = [*(CORE if pair == newest else SHORT), *(STORAGE if pair == PAIRS[0] else [])]
+    return run(f"Spark {spark} with Iceberg {iceberg}", f"{spark}-{iceberg}", fetched(*pair), tests)
+
+
+def run_dbt() -> bool:
+    """Run tests and three loads of the demo on another dbt, and return whether all passed."""
+    folder = packages(f"dbt-core-{DBT}", "--no-deps", *OF_DBT)
+    tests = ["-p", "other_dbt", *TESTS_OF_DBT]
+    demo = [sys.executable, *DEMO]
+    return run(f"dbt-core {DBT}", f"dbt-{DBT}", {"PYTHONPATH": before_path(folder)}, tests, demo)
+
+
+def run(
+    name: str, file: str, environment: dict[str, str], tests: list[str], demo: Sequence[str] = ()
+) -> bool:
+    """Run tests, and the demo if they pass; say what came of it, and return whether all passed."""
+    log, summary = BUILD / f"versions-{file}.log", BUILD / f"versions-{file}.txt"
+    summary.unlink(missing_ok=True)
+    environment = {**os.environ, **environment, "TEST_SUMMARY": str(summary), "TEST_NAME": name}
     command = [sys.executable, "-m", "pytest", *tests, "-m", "not exhaustive", *sys.argv[1:]]
     began = time.monotonic()
     with log.open("w") as output:
-        code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode
+        given: dict[str, Any] = {"env": environment, "stdout": output, "stderr": output, "check": False}
+        code = subprocess.run(command, **given).returncode
+        if demo and not code:
+            code = subprocess.run(demo, cwd="integration_tests", **given).returncode
     result = summary.read_text().strip() if summary.exists() else f"{name}: no result"
     say(f"{result}, in {(time.monotonic() - began) / 60:.1f} minutes")
     if code:
@@ -89,16 +125,18 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Run all pairs, two at a time: each is one process with a Spark of its own."""
+    """Run all, two at a time: each is one process with a Spark of its own."""
     BUILD.mkdir(exist_ok=True)
     try:
         for pair in PAIRS:
             fetched(*pair)
+        packages(f"dbt-core-{DBT}", "--no-deps", *OF_DBT)
     except pytest.skip.Exception as e:
         say(f"versions: SKIPPED, {e}")
         return 0
     with ThreadPoolExecutor(int(os.environ.get("PROCESSES") or 2)) as pool:
-        return 0 if all(list(pool.map(run, PAIRS))) else 1
+        runs = [pool.submit(run_dbt), *(pool.submit(run_pair, pair) for pair in PAIRS)]
+        return 0 if all(list(map(Future.result, runs))) else 1
 
 
 if __name__ == "__main__":
