@@ -58,7 +58,7 @@ OF_DBT = (
     "tabulate",
 )
 TESTS_OF_DBT = ["tests/functional/test_clustering.py", "tests/functional/test_operations.py"]
-DEMO = ("loads.py", "--loads=3", "--scale=0.01", "--block-rows=2000", "--lakehouse=lakehouse-test")
+DEMO = ("loads.py", "--loads=5", "--scale=0.01", "--block-rows=2000", "--lakehouse=lakehouse-test")
 BUILD = Path("build")
 
 
