@@ -6,10 +6,13 @@ itself behaves so, its throttling, its rights and Lake Formation are not tested.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
+from io import StringIO
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +26,7 @@ from sessions import checksum, open_session
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import clustering_information, recluster
 
 T = TypeVar("T")
@@ -96,6 +100,14 @@ def remove_orphans(name: str) -> list[str]:
     return list(maintenance.remove_orphan_files(now + timedelta(hours=1), force=True, dry_run=False).files)
 
 
+def overview(namespace: str) -> list[Any]:
+    """Return what the command says of the tables of a namespace."""
+    with redirect_stdout(StringIO()) as out:
+        assert main(["overview", "--namespace", namespace, "--json"]) == 0
+    tables: list[Any] = json.loads(out.getvalue())["tables"]
+    return tables
+
+
 def test_tables_in_glue(server: glue.Glue, tmp_path: Path) -> None:
     settings, place = server.settings(), tmp_path / "worker"
     place.mkdir()
@@ -140,9 +152,7 @@ def test_tables_in_glue(server: glue.Glue, tmp_path: Path) -> None:
         server.call("CreateDatabase", DatabaseInput={"Name": "many"})
         for number in range(MANY):
             server.call("CreateTable", DatabaseName="many", TableInput={"Name": f"t{number}", **table_input})
-        answer = jobs.run("overview", "--namespace", "lake.many", "--json")
-        assert len(answer.answer["tables"]) == MANY
-        printed.append(answer.out + answer.err)
+        assert len(call(overview, "lake.many")) == MANY
     finally:
         for project in projects:
             project.stop()
