@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import command
 
-from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import SWITCH
+from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import recluster

@@ -52,7 +52,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return both medians, their difference and their ratio."""
-    from dbt_recluster.adapter.connections import embedded
+    from dbt_recluster.iceberg.session import embedded
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "4g"}
     spark = embedded.start(str(directory / "lake"), settings)

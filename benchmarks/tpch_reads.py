@@ -92,7 +92,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the figures of every table."""
-    from dbt_recluster.adapter.connections import embedded
+    from dbt_recluster.iceberg.session import embedded
     from dbt_recluster.maintenance import ClusteredTable, clustering_reads, import_reads
 
     source = command.tpch(directory / "tpch", options.scale, *TABLES)

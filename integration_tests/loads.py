@@ -36,7 +36,7 @@ def main() -> None:
     os.environ["LAKEHOUSE"] = str(lakehouse)
     os.environ["DO_NOT_TRACK"] = "1"
 
-    from dbt_recluster.adapter.connections import embedded
+    from dbt_recluster.iceberg.session import embedded
 
     spark = embedded.start(str(lakehouse))
     variables: dict[str, Any] = {

@@ -56,7 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(lake: Path) -> Any:
     """The embedded Spark. dbt, with the same path in its profile, gets this very session."""
-    from dbt_recluster.adapter.connections import embedded
+    from dbt_recluster.iceberg.session import embedded
 
     return embedded.start(str(lake), SPARK_SETTINGS)
 

@@ -76,7 +76,7 @@ class ClusteringSession:
         if reason := self.missing_reason:
             raise DbtRuntimeError(reason)
         require_pyspark()
-        from dbt_recluster.adapter.connections.embedded import spark_session
+        from dbt_recluster.adapter.connections.handles import spark_session
 
         return spark_session(self.credentials)
 

@@ -32,6 +32,7 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
+from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
@@ -86,6 +87,7 @@ win over those of the table.
 """
 _EPILOG = """\
 examples:
+  dbt-recluster recluster analytics.events --lake lakehouse
   dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
   spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
   spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
@@ -124,6 +126,7 @@ class Request(argparse.Namespace):
     select: list[str] | None
     renamed: Mapping[str, str]
     arguments: Mapping[str, Any]
+    lake: str | None
     settings: Mapping[str, str]
     properties_file: Path | None
     as_json: bool
@@ -187,6 +190,8 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
     """Return what is wrong with the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
+    if request.lake is not None and (GATEWAY in os.environ or request.properties_file is not None):
+        return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
     is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
         if is_selected or request.renamed:
@@ -330,6 +335,10 @@ _COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
         ),
     },
     "": {
+        "--lake": (
+            "the `path` of a profile with `method: embedded`, whose Spark works there",
+            {"metavar": "PATH"},
+        ),
         "--conf": (
             "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
             {**_SETTINGS, "dest": "settings", "metavar": "KEY=VALUE"},
@@ -363,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             job.read_manifest()
             with (
                 Interruptible(signals=(signal.SIGINT, signal.SIGTERM)),
-                spark_session(request.settings, request.properties_file) as spark,
+                spark_session(request.settings, request.properties_file, request.lake) as spark,
                 job_group(spark, PROGRAM),
             ):
                 return job.run(spark)
@@ -584,14 +593,19 @@ def _note(message: str) -> None:
 
 
 @contextmanager
-def spark_session(settings: Mapping[str, str], properties_file: Path | None = None) -> Iterator[SparkSession]:
-    """Yield a Spark session with Iceberg; stop it at the end if it was started here."""
+def spark_session(
+    settings: Mapping[str, str], properties_file: Path | None = None, lake: str | None = None
+) -> Iterator[SparkSession]:
+    """Yield a Spark session with Iceberg, or that of an embedded lake; stop it at the end if it was started here."""
     is_own = not is_running()
     refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
-    if is_own and GATEWAY not in os.environ:
+    if lake is None and is_own and GATEWAY not in os.environ:
         given = {**DEFAULTS, **outside_settings(properties_file), **settings}
         settings = {**{name: given[name] for name in DEFAULTS}, **settings, **iceberg_settings(given)}
-    spark = start_spark(settings, properties_file=properties_file, report=_note)
+    if lake is None:
+        spark = start_spark(settings, properties_file=properties_file, report=_note)
+    else:
+        spark = embedded.start(lake, settings, report=_note)
     try:
         check_environment(spark, any_catalog=True)
         yield spark

@@ -10,7 +10,7 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import ReclusterCredentials
-from dbt_recluster.adapter.connections.embedded import SessionHandle
+from dbt_recluster.adapter.connections.handles import SessionHandle
 from dbt_recluster.iceberg.session.jobs import job_group
 
 # A minute of work, so that a cancel that does not come fails and does not hang.

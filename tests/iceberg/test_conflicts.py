@@ -339,7 +339,7 @@ def test_final_ends_beside_a_writer_who_is_as_fast(spark: Any, schema: str) -> N
 
 def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
     """The embedded metastore has no locks, so commits to one table are serialised here."""
-    from dbt_recluster.adapter.connections.embedded import SessionCursor
+    from dbt_recluster.adapter.connections.handles import SessionCursor
 
     name = make_table(spark, schema, files=1)
 

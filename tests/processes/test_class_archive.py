@@ -22,7 +22,7 @@ LINE = "after this command Spark's classes are put into"
 # Starts the lake as dbt does, runs a job, and tells what Java did.
 START = """
 import json, sys
-from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.iceberg.session import embedded
 
 spark = embedded.start("lake")
 assert spark.range(10).count() == 10

@@ -102,7 +102,7 @@ def test_a_job(spark: Any, table: str, tmp_path: Path) -> None:
 STARTING = """
 import os, signal, sys, threading, time
 from pyspark import SparkContext
-from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.iceberg.session.jobs import Interruptible
 
 def press():

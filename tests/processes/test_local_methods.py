@@ -43,6 +43,9 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     run("git", "init", "-q", cwd=project.root)
     assert run("git", "status", "--short", LAKE, cwd=project.root).stdout == ""
     assert project.ask("select count(*), count(distinct id) from analytics.events") == (2000, 1000)
+    command = str(Path(sys.executable).with_name("dbt-recluster"))
+    out = run(command, "information", "analytics.events", "--lake", LAKE, cwd=project.root).stdout
+    assert out.startswith("analytics.events by ")
 
 
 def test_what_cannot_be_logged_is_left_out(project: Project) -> None:
@@ -94,7 +97,7 @@ def test_a_second_process_is_turned_away_and_a_killed_or_interrupted_one_is_not_
 
 # A Spark that does not start leaves a JVM, which has the lock of the lake.
 START_AGAIN = """
-from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.exceptions import SparkEnvironmentError
 
 try:

@@ -10,7 +10,7 @@ from typing import Any
 import postgres
 from runtime import iceberg_jar
 
-from dbt_recluster.adapter.connections.embedded import spark_settings
+from dbt_recluster.iceberg.session.embedded import spark_settings
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 # Tables that other processes write to are read anew.

@@ -17,7 +17,7 @@ from programs import serving
 from runtime import iceberg_jar
 from sessions import catalog_settings, of_postgres
 
-from dbt_recluster.adapter.connections.embedded import spark_settings
+from dbt_recluster.iceberg.session.embedded import spark_settings
 from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"

@@ -266,7 +266,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
             try:
                 require_pyspark()
                 # Imports pyspark, which the remote methods do without.
-                from dbt_recluster.adapter.connections.embedded import ConnectHandle, SessionHandle
+                from dbt_recluster.adapter.connections.handles import ConnectHandle, SessionHandle
 
                 connection.handle = (
                     SessionHandle(credentials, connection.name or "connection")

