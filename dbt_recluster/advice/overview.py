@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, PriceList
-from dbt_recluster.advice.replay import recorded_depth, with_depth
+from dbt_recluster.advice.replay import with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_number, parser
+from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 from dbt_recluster.planner import Plan
@@ -180,8 +180,7 @@ def _from_blocks(
     """Return the figures of a plan of the whole table, or those of the last round if it left nothing to do."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
-    recorded = recorded_depth(table) if options.depth == AUTO else None
-    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)
+    options = with_depth(table, options)
     checkpoint = Checkpoint(table, table.policy(options.policy), options.where)
     policy, figures = checkpoint.policy, dict[str, Any](recluster_bytes=0, gain_per_gigabyte=0.0)
     if prices is not None and prices.terabyte_scanned is not None:

@@ -52,12 +52,10 @@ class PastWeek:
         since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
         entries = [entry for entry in table_history(table, since) if entry.at <= self.now]
         self.rounds = [entry for entry in entries if entry.is_recluster]
-        # The commits of others that changed rows, except one whose parent has expired.
-        self.changes = [entry for entry in entries if entry.is_change]
-        if self.changes:
-            parent = self.parents[self.changes[0].snapshot_ids[0]]
-            if parent is not None and parent not in self.parents:
-                del self.changes[0]
+        # The commits of others that changed rows, except the table's first, which is no daily load, and one whose
+        # parent has expired.
+        changes = (entry for entry in entries if entry.is_change)
+        self.changes = [entry for entry in changes if self.parents[entry.snapshot_ids[0]] in self.parents]
         self.replayed = self.changes[-200:]
         self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
@@ -80,17 +78,14 @@ class PastWeek:
         return len(self.changes) / len(self.replayed)
 
     @cached_property
-    def _start(self) -> BlockMetadata | None:
-        """The blocks before the first change; None if the table was new."""
-        snapshot = self.parents[self.replayed[0].snapshot_ids[0]]
-        return None if snapshot is None else self._table.metadata(snapshot)
+    def _start(self) -> BlockMetadata:
+        """The blocks before the first change."""
+        return self._table.metadata(self.parents[self.replayed[0].snapshot_ids[0]])
 
     @cached_property
     def _blocks(self) -> BlockMetadata:
         """The blocks of the start and of the changes that are still in a snapshot, with the bounds of the whole key."""
-        ids = set(self._snapshots)
-        if self._start is not None:
-            ids.update(self._start.added_by.tolist())
+        ids = {*self._snapshots, *self._start.added_by.tolist()}
         return read_blocks_added(self._table.iceberg, self._table.key, sorted(ids))
 
     @cached_property
@@ -105,8 +100,6 @@ class PastWeek:
     @cached_property
     def _starting(self) -> IntArray:
         """Positions in ``_blocks`` of those of the start."""
-        if self._start is None:
-            return np.zeros(0, np.int64)
         return np.flatnonzero(np.asarray(pc.is_in(self._blocks.path, value_set=self._start.path)))
 
     def unmerged(self) -> BlockMetadata:
@@ -236,8 +229,10 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
 
 
 def with_depth(table: ClusteredTable, options: ReclusterOptions) -> ReclusterOptions:
-    """Return options with a number in place of ``auto``."""
-    return replace(options, depth=auto_depth(table).depth) if options.depth == AUTO else options
+    """Return options with a number in place of ``auto``: the recorded threshold, or one chosen now."""
+    if options.depth != AUTO:
+        return options
+    return replace(options, depth=(recorded_depth(table) or auto_depth(table)).depth)
 
 
 def recorded_depth(table: ClusteredTable) -> AutoDepth | None:

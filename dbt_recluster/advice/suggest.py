@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel
-from dbt_recluster.advice.replay import recorded_depth
+from dbt_recluster.advice.replay import with_depth
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, DeclaredRead, Queries, is_query, parse_queries
+from dbt_recluster.clustering.values import DeclaredRead, Queries, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types
@@ -124,9 +124,7 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
         OptionError: The queries are no texts.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    recorded = recorded_depth(table)
-    if options.depth == AUTO and recorded is not None:
-        options = replace(options, depth=recorded.depth)
+    options = with_depth(table, options)
     tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)

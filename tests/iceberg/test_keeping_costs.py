@@ -119,9 +119,9 @@ def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
             yield table
 
     played = f"{schema}.played"
-    spent = sum(recluster(spark, table, **options).bytes_in for table in commits("played"))
-    found = estimate_clustering_cost(spark, played, **options)
-    assert found.actual_bytes_per_day == spent
+    first, *later = (recluster(spark, table, **options).bytes_in for table in commits("played"))
+    found, spent = estimate_clustering_cost(spark, played, **options), sum(later)
+    assert found.actual_bytes_per_day == first + spent
     assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.3)
     if change != "delete":  # what is rewritten block by block stays as clustered as it was
         *_, forecast = commits("forecast")
