@@ -77,6 +77,9 @@ class RecordedReads:
     # A digest of the project's queries, for each log the time after its last imported query, and under each kind of log
     # the time of the first query of any.
     state: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(
+        default_factory=dict
+    )  # the field ids of columns, by which reads follow new names
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
@@ -87,16 +90,27 @@ class RecordedReads:
     def _of_json(cls, value: Mapping[str, Any]) -> RecordedReads:
         at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
         state = {name: str(text) for name, text in value.get("state", {}).items()}
-        return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
+        ids = {column: int(field_id) for column, field_id in value.get("ids", {}).items()}
+        return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state, ids)
+
+    def of_columns(self, ids: Mapping[str, int]) -> RecordedReads:
+        """Return the reads by the columns of these field ids, those whose names are gone under their new ones."""
+        names = {field_id: column for column, field_id in ids.items()}
+        new = {column: names.get(of, column) for column, of in self.ids.items() if column not in ids}
+        columns = ({new.get(column, column): ends for column, ends in r.columns.items()} for r in self.reads)
+        reads = tuple(replace(read, columns=of) for read, of in zip(self.reads, columns, strict=True))
+        return replace(self, reads=reads, ids=ids)
 
     def text(self) -> str:
         """Write the property."""
         most = MOST_READS
         while True:
             reads = compact(self.reads, most)
+            columns = {column for read in reads for column in read.columns}
             value = {
                 "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
                 "state": self.state,
+                "ids": {column: of for column, of in self.ids.items() if column in columns},
                 "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
             }
             text, longest = READS.dump(value), READS.longest
@@ -117,6 +131,7 @@ class RecordedReads:
             compact(chain(kept, new), MOST_READS),
             {**self.at, imported_from: now},
             {name: value for name, value in newest_last.items() if name not in forgotten},
+            self.ids,
         )
 
     def daily(self, read: ReadRange) -> float:
@@ -207,7 +222,8 @@ class TableReads:
     @property
     def recorded(self) -> RecordedReads:
         """The reads that the table records."""
-        return RecordedReads.parse(self._iceberg.properties.get(READS))
+        recorded = RecordedReads.parse(self._iceberg.properties.get(READS))
+        return recorded.of_columns(self._iceberg.field_ids)
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
         """Follow these reads, or by default those of the model, else the recorded ones; return warnings.

@@ -224,6 +224,9 @@ def test_reads_of_columns_that_changed_restrict_nothing(spark: Any, schema: str)
         "b": f"select * from {table} where x = 1.2345",
     }
     import_reads(spark, table, queries=queries)
+    spark.sql(f"alter table {table} rename column k to j")  # which keeps its reads
+    assert {"j": [9, 10]} in [read.columns for read in clustering_reads(spark, table, "j").reads]
+    spark.sql(f"alter table {table} rename column j to k")
     assert len(clustering_reads(spark, table, "k").reads) == 2
     spark.sql(f"create or replace table {table} (k string, x decimal(10, 2)) using iceberg")
     spark.sql(f"insert into {table} values ('a', 1.5)")
