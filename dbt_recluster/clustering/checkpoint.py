@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 _UNCHANGED = "nothing has changed since the last check of the table"
 # In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
-# The last rules, and the snapshot of each table, by which this process found nothing to do.
-_REMEMBERED: dict[str, tuple[str, int]] = {}
+# The last rules, the snapshot and the empty plan of each table for which this process found nothing to do.
+_REMEMBERED: dict[str, tuple[str, int, Plan]] = {}
 
 
 class Checkpoint:
@@ -76,11 +76,17 @@ class Checkpoint:
         planned, committed, _ = recorded
         return committed[-1] == snapshot_id and self._follow(planned, committed)
 
-    def remember(self, snapshot_id: int | None) -> None:
-        """Remember in this process that nothing is left to do in a snapshot; None is that of an empty table."""
+    def remember(self, snapshot_id: int | None, planned: Plan) -> None:
+        """Remember in this process that a plan of a snapshot is empty; None is the snapshot of an empty table."""
         is_of_main = self._table.iceberg.branch is None
         if snapshot_id is not None and self.where is None and is_of_main and self._still_holds():
-            _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
+            _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id, planned
+
+    @property
+    def remembered(self) -> tuple[int, Plan] | None:
+        """The snapshot and the empty plan that this process remembers by the same rules, or None."""
+        known = _REMEMBERED.get(self._table.iceberg.uuid)
+        return known[1:] if known is not None and known[0] == digest(self._rules) else None
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is left to do outside the partitions of a plan's sets."""
@@ -111,9 +117,8 @@ class Checkpoint:
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
-        known_rules, remembered = _REMEMBERED.get(self._table.iceberg.uuid, ("", 0))
-        if known_rules == digest(self._rules):
-            yield remembered, ()
+        if (remembered := self.remembered) is not None:
+            yield remembered[0], ()
         planned, committed, partitions = self._recorded() or (0, [], None)
         # A rollback takes the work of the commit back, and not the property.
         if not committed or not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
@@ -170,7 +175,8 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
         changed = checkpoint.changed(snapshot.id)
         if changed is None:
             return None
-        planned = Plan((), 0, 0, _UNCHANGED, _UNCHANGED)
+        _, last = checkpoint.remembered or (0, Plan((), 0, 0, ""))
+        planned = replace(last, reason=_UNCHANGED, cause=_UNCHANGED)
         if len(changed):
             blocks = table.blocks_among(changed, snapshot.id)
             planned = plan(blocks, checkpoint.policy)
@@ -183,7 +189,7 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
             planned = replace(
                 planned, reason=f"{planned.reason} {cause}", cause=f"{planned.cause} {cause}".strip()
             )
-        checkpoint.remember(snapshot.id)
+        checkpoint.remember(snapshot.id, planned)
     except Exception:
         # A check of the whole table fails too, or does better.
         logger.debug("%s: the partitions that changed could not be read", table.name, exc_info=True)

@@ -194,11 +194,6 @@ class ReclusterOptions:
         return cls(**{**given, **recorded})
 
     @property
-    def has_conditions(self) -> bool:
-        """Whether a build is followed by a recluster only if a condition is met."""
-        return self.after is not None or bool(self.when)
-
-    @property
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = ("depth", "strategy", "max_bytes", "max_merge_blocks", "block_rows")

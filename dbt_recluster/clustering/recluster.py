@@ -103,7 +103,7 @@ class Recluster:
             self._try_round(planned)
             self._table.refresh()
         if not planned.plan.block_sets and not planned.plan.limited and not planned.blocks.late:
-            planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
+            planned.checkpoint.remember(planned.blocks.metadata.snapshot_id, planned.plan)
         if self._options.dry_run:
             self._result.plan = describe_round(self._table, planned)
 
@@ -136,7 +136,7 @@ class Recluster:
         options, result = self._options, self._result
         if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
             return None
-        if options.has_conditions:
+        if options.after is not None or options.when:
             condition = met_condition(self._table, options)
             if not condition.is_met:
                 result.waits_for = condition.waits_for or None

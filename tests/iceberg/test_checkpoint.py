@@ -90,7 +90,9 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     )
     assert (done.depth_after, done.verdict, done.average_depth_after) == (1, "well clustered", None)
     assert done.blocks_before == done.blocks_after == spark.table(f"{table}.files").count()
-    assert build(spark, table).reason == "nothing has changed since the last check of the table"
+    unchanged = build(spark, table)
+    assert unchanged.reason == "nothing has changed since the last check of the table"
+    assert (unchanged.depth_after, unchanged.threshold, unchanged.verdict) == (1, 1, "well clustered")
     load(spark, table, 7)
     assert "in the 1 partition changed" in build(spark, table).reason
     load(spark, table, 7, range(50, 150))

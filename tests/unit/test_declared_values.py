@@ -85,9 +85,8 @@ def test_conditions_are_read() -> None:
     assert parse_when("when", [{"ratio": "70"}, {"ratio": 100}]) == (When(ratio=70), When(ratio=100))
     of_query = {"query": QUERY, "opens": 40, "seconds": 2}
     assert parse_when("when", [of_query, {"skipped": "0.5"}]) == (When(QUERY, 40, 2), When(skipped=0.5))
-    assert not ReclusterOptions(after=None, when=None).has_conditions
-    assert ReclusterOptions(after=After(rows=1)).has_conditions
-    assert ReclusterOptions(when=(When(skipped=1),)).has_conditions
+    assert ReclusterOptions(after=None, when=None).when == ()
+    assert ReclusterOptions(when=(When(skipped=1),)).when == (When(skipped=1),)
 
 
 AFTER = [5, "5", [], {}, {"weeks": 1}, {"days": 0}, {"rows": "many"}, {"share": 1.1}]
