@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from difflib import get_close_matches
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -31,15 +33,18 @@ def best_unit(count: int) -> tuple[str, int]:
 
 
 def moment(iso: str) -> str:
-    """Return an ISO time in UTC to the second: ``2026-01-31 12:00:00``."""
-    return iso[:19].replace("T", " ")
+    """Return an ISO time as ``2026-01-31 12:00:00 UTC``, any other text as it is."""
+    with suppress(ValueError):
+        return f"{datetime.fromisoformat(iso).astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return iso
 
 
-def printable(text: str) -> str:
-    """Return a text from a table for a terminal, a figure or a page: control characters as escapes."""
+def printable(text: str, keep: str = "") -> str:
+    """Return a text from a table for a terminal, a figure or a page: control characters but ``keep`` as escapes."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    kept = (c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    return "".join(kept)
 
 
 def shortened(text: str) -> str:

@@ -46,7 +46,7 @@ from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
 from dbt_recluster.report.result_text import few_blocks, maintained, not_reclustered, recluster_line, summary
-from dbt_recluster.text import count_noun, did_you_mean
+from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
@@ -175,7 +175,7 @@ class AfterBuild:
         if main is not None and (answer.result is not None or notes):
             self.macros["store_result"]("main", response=respond(main.response, answer.result, notes))
         for warning in filter(None, [answer.error, *answer.warnings]):
-            self._warn(warning)
+            self._warn(printable(warning, keep="\n"))
 
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""

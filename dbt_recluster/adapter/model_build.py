@@ -122,10 +122,11 @@ class ModelBuild:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
         config, model, warn = macros["config"], macros["model"], macros["exceptions"]["warn"]
         first_time = self._run.first_time
-        if first_time(f"configs of {model['unique_id']}"):
-            node_config = config.model.config
-            kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
-            for warning in unknown_names(node_config, [f.name for kind in kinds for f in fields(kind)]):
+        node_config = config.model.config
+        kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
+        for warning in unknown_names(node_config, [f.name for kind in kinds for f in fields(kind)]):
+            # One in dbt_project.yml is the same mistake for every model.
+            if first_time(warning):
                 warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"

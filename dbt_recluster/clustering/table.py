@@ -39,7 +39,7 @@ from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
-from dbt_recluster.text import printable
+from dbt_recluster.text import moment, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,10 +110,11 @@ class Suspension:
 
     @classmethod
     def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
-        recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
-        if recorded.until is not None:
-            parse_iso_time(recorded.until)
-        return recorded
+        recorded = {name: str(fact) for name, fact in facts.items() if fact is not None}
+        for name in {"since", "until"} & recorded.keys():
+            time = parse_iso_time(recorded[name]).astimezone(timezone.utc)
+            recorded[name] = time.isoformat(timespec="seconds")
+        return cls(**recorded)
 
     def as_property(self) -> str:
         """Return the value of the property."""
@@ -121,8 +122,8 @@ class Suspension:
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""
-        facts = {" by ": self.by, " until ": self.until, ": ": self.reason}
-        return self.since + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
+        facts = {" by ": self.by, " until ": self.until and moment(self.until), ": ": self.reason}
+        return moment(self.since) + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
 
 
 class ClusteredTable:

@@ -30,7 +30,7 @@ from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupte
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
-from dbt_recluster.text import did_you_mean
+from dbt_recluster.text import did_you_mean, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -371,13 +371,16 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
         return _not_done(call, f"not reclustered, {e}")
     except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
-        error = context.explain(e)
+        error = printable(context.explain(e), keep="\n")
         return _not_done(call, f"failed: {error}", error, getattr(e, "orphans", ()))
     if operation.finish is not None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
     values = result if isinstance(result, Mapping) else result.as_dict()
-    text, detail = operation.text(result, call), operation.detail(result)
-    return Answer(relation, values, text, detail, result, call.warnings, call=call)
+    # Names and values come from tables.
+    text, detail = (
+        printable(part, keep="\n") for part in (operation.text(result, call), operation.detail(result))
+    )
+    return Answer(relation, values, text, detail, result, list(map(printable, call.warnings)), call=call)
 
 
 def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[str] = ()) -> Answer:

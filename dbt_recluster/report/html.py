@@ -25,7 +25,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.report_data import DrawnBlocks, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
-from dbt_recluster.text import best_unit, count_noun, depth_bucket, printable, size
+from dbt_recluster.text import best_unit, count_noun, depth_bucket, moment, printable, size
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MOST_BARS = 400
@@ -81,6 +81,7 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
             name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()
         },
         "grouped": "{:,}".format,
+        "moment": moment,
         "minute": "{:%Y-%m-%d %H:%M}".format,
         "number": lambda value: f"{value:.1f}" if value < 100 else f"{value:,.0f}",
         "opened": opened_on_curve,

@@ -13,7 +13,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.exceptions import orphan_note
-from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
+from dbt_recluster.text import count_noun, depth_bucket, moment, printable, shortened, size, span, table
 
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
@@ -232,7 +232,8 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write a table's history, a line for each round and each other commit."""
     entries = values["entries"]
     if not entries:
-        return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
+        since = f" since {moment(values['since'])}" if values["since"] else ""
+        return f"{values['table']}: no commit{since}"
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     notes = [note for name, note in _NOTES.items() if any(entry[name] for entry in entries)]
@@ -253,7 +254,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
 
     undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
     return {
-        "time (UTC)": moment(entry["at"]),
+        "time (UTC)": moment(entry["at"])[:19],
         "what": entry["kind"],
         "by": entry["by"] or "-",
         "level": ", ".join(map(str, entry["levels"])),
@@ -275,7 +276,6 @@ _OVERVIEW_NOTE = (
     "loaded, rewritten: in the past 7 days. last recluster: UTC. gain: blocks fewer that a query for one key opens, "
     "for\neach GB that a recluster rewrites."
 )
-_LONGEST_QUERY = 60
 _MOST_LINES = 20
 
 
@@ -301,7 +301,7 @@ def information(values: Mapping[str, Any]) -> str:
     )
     figures = [
         ("depth", _depth_and_verdict(values)),
-        ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
+        ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])}"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
@@ -371,7 +371,8 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
-    lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
+    unexplained = (of for of in tables if of.verdict not in ("deep", "well clustered"))
+    lines += [printable(f"  {of.table}: {of.reason}") for of in unexplained]
     return "\n".join(lines)
 
 
@@ -402,7 +403,8 @@ def suspended(values: Mapping[str, Any], resume: str) -> str:
 def resumed(values: Mapping[str, Any]) -> str:
     """Write that a table is resumed, or was not suspended."""
     since = values["was_suspended"]
-    return f"{values['table']}: {f'resumed, was suspended since {since}' if since else 'was not suspended'}"
+    done = f"resumed, was suspended since {moment(since)}" if since else "was not suspended"
+    return f"{values['table']}: {done}"
 
 
 def removed(values: Mapping[str, Any]) -> str:
@@ -506,9 +508,7 @@ def _opened_by_key(values: Mapping[str, Any]) -> str:
     header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
     rows = []
     for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True)):
-        name = " ".join(query.split())
-        short = name if len(name) <= _LONGEST_QUERY else f"{name[: _LONGEST_QUERY - 3]}..."
-        rows.append((short, f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys)))
+        rows.append((shortened(query), f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys)))
     all_blocks = ("of all blocks", f"{values['blocks']:,}", *(f"{key['blocks']:,}" for key in keys))
     return table(header, [*rows, all_blocks])
 
@@ -573,12 +573,12 @@ def _expired(values: Mapping[str, Any]) -> str:
     if values["files"] is not None:
         size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
         what = f"{what} and {freed} {count_noun(values['files'], 'file')}{size_of}"
-    return f"{what}; history begins at {moment(values['kept_since'])} UTC, {kept} kept"
+    return f"{what}; history begins at {moment(values['kept_since'])}, {kept} kept"
 
 
 def _orphans(values: Mapping[str, Any]) -> str:
     files = values["files"]
-    before = f"older than {moment(values['older_than'])} UTC"
+    before = f"older than {moment(values['older_than'])}"
     if not files:
         return f"no orphan file {before}"
     verb, hint = ("would remove", "; dry_run: false removes them") if values["dry_run"] else ("removed", "")

@@ -185,10 +185,11 @@ class TestNoEffect(Clustering):
             materialized="table",
             cluster_bys="id",
             block_row=5,
+            recluster_dept=4,
             meta={"recluster": {"cluster_by": "id", "dpeth": 3}, "reclustr": {"depth": 3}},
         )
         + "select 1 as id",
-        "theirs.sql": config(materialized="table", clustered_by="id", buckets=2, clusters=3)
+        "theirs.sql": config(materialized="table", clustered_by="id", buckets=2, clusters=3, recluster_dept=4)
         + "select 1 as id",
     }
 
@@ -202,7 +203,9 @@ class TestNoEffect(Clustering):
             "meta.reclustr is not read; did you mean meta.recluster?",
         ):
             assert log.count(f"misspelt: {text}") == 1
-        assert "theirs: there is no config" not in log
+        assert "theirs: there is no config clu" not in log
+        # Of both models, as a config of the project is.
+        assert log.count("there is no config recluster_dept; did you mean recluster_depth?") == 1
 
     def test_a_key_without_effect_is_a_warning_or_an_error_as_dbt_is_told(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["run", "--exclude", "misspelt"])

@@ -22,12 +22,12 @@ TAG = '`a"><img src=x onerror=alert(1)>`'
     [
         (f"id as {TAG}, id % 7 as `b$c$`", f"hilbert({TAG}, `b$c$`)"),
         ("concat('$', id, '$_{') as `$k^$`, id as v", "`$k^$`"),
-        (r"concat('\u0001\u001b[31m', id) as k, id as v", "k"),
+        (r"concat('\u0001\u001b[31m', id) as `k" + "\x1b[31m`, id as v", "`k\x1b[31m`"),
         ("concat('鍵', id) as `鍵`, id as v", "`鍵`"),
     ],
 )
 def test_whatever_comes_from_a_table_is_text(
-    spark: Any, schema: str, columns: str, key: str, tmp_path: Path
+    spark: Any, schema: str, columns: str, key: str, tmp_path: Path, run: Any
 ) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} using iceberg as select {columns} from range(100)")
@@ -45,6 +45,10 @@ def test_whatever_comes_from_a_table_is_text(
     assert "<img" not in text
     assert re.sub(r"[\n\t]", "", text).isprintable()
     assert picture.read_bytes()[:4] == b"\x89PNG"
+    for command in ("information", "estimate"):
+        _, out, _ = run(command, name, "--cluster-by", key)
+        assert out.startswith(f"{name} by ")
+        assert out.replace("\n", "").isprintable()
 
 
 def test_the_picture_leaves_out_tables_of_one_block(spark: Any, schema: str) -> None:

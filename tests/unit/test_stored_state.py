@@ -6,7 +6,7 @@ import copy
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -38,14 +38,18 @@ def test_levels_a_suspension_and_changes_are_kept() -> None:
 
 def test_reads_are_kept() -> None:
     text = (
-        '{"at":{"event log":"2026-11-22T00:00:00+00:00"},"state":{"project":"abc"},'
+        '{"at":{"event log":"2026-11-22T00:00:00+00:00"},"state":{"project":"abc"},"ids":{"k":1},'
         '"reads":[["event log",2.5,{"k":[null,5],"\\u00e9":["\\u00fc","\\u00fc"]}]]}'
     )
     read = ReadRange({"k": [None, 5], "é": ["ü", "ü"]}, 2.5, "event log")
     at = {"event log": datetime(2026, 11, 22, tzinfo=timezone.utc)}
     recorded = RecordedReads.parse(text)
-    assert recorded == RecordedReads((read,), at, {"project": "abc"})
+    assert recorded == RecordedReads((read,), at, {"project": "abc"}, {"k": 1})
     assert (recorded.text(), recorded.reads[0].source) == (text, "recorded")
+    # A column that is renamed keeps its reads; one that a new table has under the same name, with another id, too.
+    (renamed,) = recorded.of_columns({"l": 1, "é": 2}).reads
+    assert renamed.columns == {"l": [None, 5], "é": ["ü", "ü"]}
+    assert recorded.of_columns({"k": 2, "l": 1}).reads == recorded.reads
 
 
 def test_boundaries_of_a_curve_are_kept() -> None:
@@ -126,8 +130,11 @@ def test_a_text_that_is_no_record_suspends_without_an_end(text: str) -> None:
 
 
 def test_a_suspension_ends() -> None:
-    past, future = Suspension(SINCE, until="2026-01-02"), Suspension(SINCE, "etl", "2999-01-01", 'a "reason"')
+    past = Suspension(SINCE, until="2026-01-02")
     assert Suspension.of_table({SUSPENDED: past.as_property()}) is None
-    assert Suspension.of_table({SUSPENDED: future.as_property()}) == future
-    assert str(future) == f'{SINCE} by etl until 2999-01-01: a "reason"'
+    # Whatever zone the record has, it is shown in UTC, as all times are.
+    future = Suspension("2026-01-01T02:00:00+02:00", "etl", "2999-01-01", 'a "reason"')
+    read = Suspension.of_table({SUSPENDED: future.as_property()})
+    assert read == replace(future, since=SINCE, until="2999-01-01T00:00:00+00:00")
+    assert str(read) == '2026-01-01 00:00:00 UTC by etl until 2999-01-01 00:00:00 UTC: a "reason"'
     assert Suspension.of_table({}) is None
