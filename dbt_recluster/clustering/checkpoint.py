@@ -29,7 +29,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
     PartitionText,
@@ -178,7 +178,8 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
         _, last = checkpoint.remembered or (0, Plan((), 0, 0, ""))
         planned = replace(last, reason=_UNCHANGED, cause=_UNCHANGED)
         if len(changed):
-            blocks = table.blocks_among(changed, snapshot.id)
+            # Those of the changed partitions, and maybe others.
+            blocks = table.planner_blocks(read_blocks(table.iceberg, table.key, snapshot.id, changed))
             planned = plan(blocks, checkpoint.policy)
             # Loads under a curve are sampled before they are planned.
             is_unread = blocks.layout is not None and blocks.layout.load.any()

@@ -12,7 +12,6 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import ReadRange
-from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
@@ -85,7 +84,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
 
 def count_blocks_opened(table: ClusteredTable, where: str) -> int:
     """Return how many blocks a query with a predicate opens, by Iceberg's scan planning; may raise PredicateError."""
-    predicate = table.predicate(parse_predicate("where", where))
+    predicate = table.predicate(where)
     snapshot_id = table.iceberg.snapshot_id
     return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
 

@@ -26,7 +26,7 @@ from dbt_recluster.iceberg.iceberg_table import PropertyChanges
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import LEVELS
-from dbt_recluster.planner import Plan, Policy
+from dbt_recluster.planner import Plan
 from dbt_recluster.text import count_noun
 
 _ROW_IDS_LOST = (
@@ -148,7 +148,7 @@ class Recluster:
             result.condition_met = condition.text
         if options.where is not None or options.dry_run:
             return None
-        return nothing_to_do(self._table, self._policy)
+        return nothing_to_do(self._table, self._table.policy(options.policy))
 
     def _read(self) -> SnapshotBlocks:
         result, where = self._result, self._where
@@ -194,14 +194,10 @@ class Recluster:
             self._change = replace(self._change, properties=self._changes)
         self._change.commit(table)
 
-    @property
-    def _policy(self) -> Policy:
-        """The planner's policy for this table."""
-        return self._table.policy(self._options.policy)
-
     def plan(self) -> PlannedRound:
         """Plan the next round."""
-        checkpoint = Checkpoint(self._table, self._policy, self._options.where)
+        policy = self._table.policy(self._options.policy)
+        checkpoint = Checkpoint(self._table, policy, self._options.where)
         blocks, left = self._read(), self._bytes_left
         planned = plan_round(self._table, checkpoint, blocks, left)
         if planned.plan.block_sets and self._draw(blocks, before_merge=True):

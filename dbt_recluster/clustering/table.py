@@ -17,7 +17,6 @@ from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_iso_time, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
@@ -26,14 +25,13 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
     read_blocks,
     read_written_blocks,
 )
-from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY
+from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
@@ -102,9 +100,9 @@ class Suspension:
 
         A damaged record suspends without an end; its text stands for the time.
         """
-        if (text := properties.get(table_properties.SUSPENDED)) is None:
+        if (text := properties.get(SUSPENDED)) is None:
             return None
-        recorded = table_properties.SUSPENDED.load(text, cls._of_json) or cls(text)
+        recorded = SUSPENDED.load(text, cls._of_json) or cls(text)
         end = recorded.until and parse_iso_time(recorded.until)
         return recorded if not end or end > datetime.now(timezone.utc) else None
 
@@ -115,10 +113,6 @@ class Suspension:
             time = parse_iso_time(recorded[name]).astimezone(timezone.utc)
             recorded[name] = time.isoformat(timespec="seconds")
         return cls(**recorded)
-
-    def as_property(self) -> str:
-        """Return the value of the property."""
-        return table_properties.SUSPENDED.dump(asdict(self))
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""
@@ -202,7 +196,7 @@ class ClusteredTable:
         properties = self.iceberg.properties
         if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             return None
-        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(128 * 2**20)))
+        size = whole_number(properties.get(ROW_GROUP_BYTES, str(128 * 2**20)))
         return size if size and size > 0 else None
 
     def refresh(self) -> None:
@@ -237,14 +231,14 @@ class ClusteredTable:
         given["by"] = user(self.iceberg.spark)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         suspension = replace(current or Suspension(now), **given)
-        self.iceberg.set_property(table_properties.SUSPENDED, suspension.as_property())
+        self.iceberg.set_property(SUSPENDED, SUSPENDED.dump(asdict(suspension)))
         return suspension
 
     def resume(self) -> str | None:
         """Allow reclustering again; return since when it was suspended, or None if it was not."""
         since = self.suspended
-        if table_properties.SUSPENDED in self.iceberg.properties:
-            self.iceberg.set_property(table_properties.SUSPENDED, None)
+        if SUSPENDED in self.iceberg.properties:
+            self.iceberg.set_property(SUSPENDED, None)
         return since
 
     def snapshots(self) -> list[Snapshot]:
@@ -335,10 +329,6 @@ class ClusteredTable:
                 if self.iceberg.snapshot_id == snapshot_id:
                     raise
         return self.blocks(where, added_by=added_by)
-
-    def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
-        """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
-        return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
 
     def blocks_after(
         self, blocks: SnapshotBlocks, kept: IntArray, merged: Sequence[tuple[RewrittenGroup, BlockSet]]

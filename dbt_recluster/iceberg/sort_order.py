@@ -55,12 +55,16 @@ def sort_order_text(table: IcebergTable) -> str:
     return "" if order.isUnsorted() else str(table.iceberg.spark.Spark3Util.describe(order))
 
 
+def valid_cluster_key(table: IcebergTable) -> ClusterKey | None:
+    """Return the cluster key of a table, or None also if its sort order is no key."""
+    with suppress(ClusterKeyError):
+        return table_cluster_key(table)
+    return None
+
+
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
     """Whether a table has exactly this cluster key."""
-    try:
-        return table_cluster_key(table) == key
-    except ClusterKeyError:
-        return False
+    return valid_cluster_key(table) == key
 
 
 def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...]:
@@ -80,9 +84,7 @@ def curve_digest(table: IcebergTable, key: ClusterKey) -> str:
 
 def key_id(table: IcebergTable) -> tuple[int, str]:
     """Return what identifies a table's cluster key: the id of its sort order, and the digest of its curve."""
-    key = None
-    with suppress(ClusterKeyError):  # a sort order that is no cluster key
-        key = table_cluster_key(table)
+    key = valid_cluster_key(table)
     return table.sort_order_id, curve_digest(table, key) if key else ""
 
 

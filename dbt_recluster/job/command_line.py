@@ -22,7 +22,6 @@ from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
-    ClusterKeyError,
     KeyTypeError,
     ManifestError,
     NotAnIcebergTableError,
@@ -45,7 +44,7 @@ from dbt_recluster.iceberg.session.redaction import (
     without_known_secrets,
 )
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
-from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.names import NameResolution, name_parts
@@ -462,12 +461,9 @@ class _Job(Context):
                 raise
             _note(f"{target.relation} is passed over: {e}")
             return False
-        if options is None and target.error is None and recorded_key(iceberg.properties) is None:
-            try:
-                if table_cluster_key(iceberg) is None:
-                    return False
-            except ClusterKeyError:
-                return False  # sorted by something that is no cluster key
+        is_of_no_model = options is None and target.error is None and recorded_key(iceberg.properties) is None
+        if is_of_no_model and valid_cluster_key(iceberg) is None:
+            return False
         if not self._operation.is_rewrite:
             return True
         given = None if options is None else options.automatic_clustering

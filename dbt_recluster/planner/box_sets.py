@@ -64,7 +64,7 @@ class BoxSets:
         depth = self._depth_of_groups(rest)
         for member, (loads, saved) in zip(self._groups, loads_of, strict=True):
             group, best, least = int(layout.group[member[0]]), loads, 0.0
-            if max(depth.get(group, 0.0), len(loads)) > self._threshold(group):
+            if max(depth.get(group, 0.0), len(loads)) > self._threshold[group]:
                 for others in self._sparsest(member[rest[member]]):
                     for own in ([], loads) if loads else ([],):
                         merged = np.sort(np.concatenate([others, *own]))
@@ -152,11 +152,8 @@ class BoxSets:
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into so many full ``blocks``, of this cost now."""
-        of_copies = self._threshold(group) ** (1 / self.layout.lower.shape[1]) - 1
+        of_copies = self._threshold[group] ** (1 / self.layout.lower.shape[1]) - 1
         return float(max(of_copies * self._price_of[group] * blocks, _LEAST_SAVING * cost))
-
-    def _threshold(self, group: int) -> float:
-        return float(self.policy.thresholds(np.array([self._blocks_of[group]]))[0])
 
     def _points(self, member: IntArray) -> Points:
         """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""
@@ -239,9 +236,8 @@ class BoxSets:
         return dict(zip(group.tolist(), each.tolist(), strict=True))
 
     @cached_property
-    def _blocks_of(self) -> dict[int, int]:
-        """Blocks of each group's partition."""
-        count = np.bincount(self.candidates.blocks.partition)
-        return dict(
-            zip(self.layout.group.tolist(), count[self.candidates.blocks.partition].tolist(), strict=True)
-        )
+    def _threshold(self) -> dict[int, float]:
+        """By group: the threshold of its partition."""
+        partition = self.candidates.blocks.partition
+        of_blocks = self.policy.thresholds(np.bincount(partition))[partition]
+        return dict(zip(self.layout.group.tolist(), of_blocks.tolist(), strict=True))

@@ -66,7 +66,8 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
             reason, cause = (
                 ", and ".join(filter(None, [text, fits])) for text in unlimited.reason(everything, worst)
             )
-            can_merge = policy.max_merge_bytes is None or len(planner.without_budget().select().sets) > 0
+            unbudgeted = replace(planner, policy=replace(policy, max_bytes=None))
+            can_merge = policy.max_merge_bytes is None or len(unbudgeted.select().sets) > 0
     block_sets = planner.block_sets(selection)
     rows, size = sum(each.rows for each in block_sets), sum(each.bytes for each in block_sets)
     return Plan(block_sets, rows, size, reason, cause, needed is not None, needed, left, *worst, can_merge)
@@ -107,10 +108,6 @@ class _Planner:
     def within(self, budget: int | None) -> _Planner:
         """The same planner with another budget and no limit on the bytes of a set."""
         return replace(self, policy=replace(self.policy, max_bytes=budget, max_merge_bytes=None))
-
-    def without_budget(self) -> _Planner:
-        """The same planner without a budget."""
-        return replace(self, policy=replace(self.policy, max_bytes=None))
 
     def select(self) -> _Selection:
         """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""

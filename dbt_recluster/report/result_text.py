@@ -86,22 +86,14 @@ def _caused(text: str, result: ReclusterResult) -> str:
     return ": ".join(filter(None, [text, result.cause]))
 
 
-def _verdict(result: ReclusterResult) -> str:
-    return _caused(result.verdict, result)
-
-
 def summary(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
+    if result.suspended and not result.rounds:
+        return not_reclustered(result)
     if not result.rounds:
-        waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
         now = standing(result.depth_after, result.threshold)
-        return (
-            not_reclustered(result)
-            if result.suspended
-            else f"{now}; {waits}"
-            if now and waits
-            else _caused(now, result)
-        )
+        waits = now and result.waits_for
+        return f"{now}; next recluster after {waits}" if waits else _caused(now, result)
     depth, threshold = result.depth_after, result.threshold
     change = f"depth {depths(result.depth_before, depth)}"
     above = f"above {threshold:.4g}" if depth and threshold and depth > threshold else ""
@@ -134,7 +126,7 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     """Return what was done, the depth and its threshold, and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     now = standing(result.depth_after, result.threshold)
-    outcome = ", ".join(filter(None, [now, _verdict(result)]))
+    outcome = ", ".join(filter(None, [now, _caused(result.verdict, result)]))
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")

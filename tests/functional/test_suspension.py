@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ class TestSuspension(Operations):
         assert found["suspension"]["until"] == "2998-12-04T08:00:00+00:00"
         assert found["suspension"]["reason"] == reason
         past = Suspension("2026-01-01T00:00:00+00:00", until="2026-01-02T00:00:00+00:00")
-        ClusteredTable(spark, table).iceberg.set_property(SUSPENDED, past.as_property())
+        ClusteredTable(spark, table).iceberg.set_property(SUSPENDED, SUSPENDED.dump(asdict(past)))
         assert "suspended" not in operate("recluster", "{table: events, depth: 1}")
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
         assert SUSPENDED not in ClusteredTable(spark, table).iceberg.properties

@@ -20,6 +20,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata import changed_partitions as changed_partitions_module
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.maintenance import ClusteredTable
@@ -59,7 +60,8 @@ def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
     changed = look.changed(snapshot)
     if changed is None:
         return False
-    some = plan(keyed.blocks_among(changed, snapshot), look.policy).block_sets if len(changed) else ()
+    metadata = read_blocks(keyed.iceberg, keyed.key, snapshot, changed)
+    some = plan(keyed.planner_blocks(metadata), look.policy).block_sets if len(changed) else ()
     assert bool(some) == bool(plan(keyed.blocks().blocks, look.policy).block_sets)
     return True
 
