@@ -119,15 +119,19 @@ def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
             yield table
 
     played = f"{schema}.played"
-    first, *later = (recluster(spark, table, **options).bytes_in for table in commits("played"))
-    found, spent = estimate_clustering_cost(spark, played, **options), sum(later)
-    assert found.actual_bytes_per_day == first + spent
-    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.3)
+    first, *later = (recluster(spark, table, **options) for table in commits("played"))
+    found = estimate_clustering_cost(spark, played, **options)
+    assert found.actual_bytes_per_day == first.bytes_in + sum(done.bytes_in for done in later)
+    # A replay counts a row with the bytes that it was loaded with; sorted, it takes fewer.
+    loads = [entry for entry in clustering_history(spark, played) if entry.is_change]
+    loaded = sum(entry.bytes_out for entry in loads) / sum(entry.rows_out for entry in loads)
+    spent = loaded * sum(done.rows for done in later)
+    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.15)
     if change != "delete":  # what is rewritten block by block stays as clustered as it was
         *_, forecast = commits("forecast")
         found = estimate_clustering_cost(spark, forecast, **options)
         assert found.actual_bytes_per_day == 0
-        assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.2)
+        assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.15)
 
 
 LOADS = 6
