@@ -22,11 +22,7 @@ from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.planner import (
-    Blocks,
-    Policy,
-    clustering_information,
-)
+from dbt_recluster.planner import Blocks, Policy, clustering_information
 from dbt_recluster.planner.planning import simulate_rounds
 from dbt_recluster.text import did_you_mean
 

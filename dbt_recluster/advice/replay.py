@@ -26,13 +26,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
 )
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
-from dbt_recluster.planner import (
-    Blocks,
-    Policy,
-    best_threshold,
-    costs_by_threshold,
-    relative_rewriting,
-)
+from dbt_recluster.planner import Blocks, Policy, best_threshold, costs_by_threshold, relative_rewriting
 from dbt_recluster.planner.planning import simulate_rounds
 
 DAYS = 7

@@ -152,7 +152,7 @@ class Checkpoint:
     def _rules_of(self, iceberg: IcebergTable) -> Mapping[str, Any]:
         properties = iceberg.properties
         return {
-            "version": _version(),
+            "version": package_version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
             "curve": curve_properties(properties),
@@ -210,9 +210,12 @@ def record_warning(table: IcebergTable, snapshot_id: int) -> None:
 
 
 @cache
-def _version() -> str:
+def package_version() -> str:
     """The version of the package: another one may plan otherwise."""
-    return metadata.version("dbt-recluster")
+    try:  # not from the module that has it, which imports dbt
+        return metadata.version("dbt-recluster")
+    except metadata.PackageNotFoundError:
+        return "of an unknown version: the package is not installed, only unpacked"
 
 
 class SettledBlocks:

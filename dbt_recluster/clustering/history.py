@@ -151,9 +151,9 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     for entry in history_entries(snapshots):
         rewritten += entry.rows_in if entry.is_recluster else 0
         loaded += entry.rows_loaded
-        facts: dict[str, Any] = {"rows_undone": undone.get(entry.snapshot_ids[0], 0)}
-        facts["write_amplification"] = round(rewritten / loaded, 4) if loaded else 0.0
-        result.append(replace(entry, **facts))
+        amplification = round(rewritten / loaded, 4) if loaded else 0.0
+        of_entry = undone.get(entry.snapshot_ids[0], 0)
+        result.append(replace(entry, rows_undone=of_entry, write_amplification=amplification))
     return [entry for entry in result if start is None or entry.at >= start]
 
 

@@ -97,9 +97,8 @@ class RecordedReads:
         """Return the reads by the columns of these field ids, those whose names are gone under their new ones."""
         names = {field_id: column for column, field_id in ids.items()}
         new = {column: names.get(of, column) for column, of in self.ids.items() if column not in ids}
-        columns = ({new.get(column, column): ends for column, ends in r.columns.items()} for r in self.reads)
-        reads = tuple(replace(read, columns=of) for read, of in zip(self.reads, columns, strict=True))
-        return replace(self, reads=reads, ids=ids)
+        reads = (replace(r, columns={new.get(c, c): e for c, e in r.columns.items()}) for r in self.reads)
+        return replace(self, reads=tuple(reads), ids=ids)
 
     def text(self) -> str:
         """Write the property."""

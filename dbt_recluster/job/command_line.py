@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from enum import IntEnum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dbt_recluster.clustering.checkpoint import package_version
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
@@ -218,7 +218,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    text = f"{PROGRAM} {_version()}"
+    text = f"{PROGRAM} {package_version()}"
     parser.add_argument("--version", action="version", version=text, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for operation in OPERATIONS.values():
@@ -245,14 +245,6 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     )
     taken = (command._option_string_actions.items() for command in commands.choices.values())
     return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
-
-
-def _version() -> str:
-    # Not from the module that has it, which imports dbt.
-    try:
-        return version(PROGRAM)
-    except PackageNotFoundError:
-        return "of an unknown version: the package is not installed, only unpacked"
 
 
 def _help(text: str) -> str:

@@ -69,7 +69,8 @@ class BoxSets:
                     for own in ([], loads) if loads else ([],):
                         merged = np.sort(np.concatenate([others, *own]))
                         # What loads save by themselves pays for no other block.
-                        gain = self._gain(merged) - (saved if own else 0.0)
+                        saving, price = self._weigh(merged)
+                        gain = saving - price - (saved if own else 0.0)
                         if len(merged) > 1 and gain >= least:
                             best, least = [merged] if own else [*loads, others], _CLEARLY * gain
             sets += best
@@ -118,12 +119,10 @@ class BoxSets:
         """Whether merging a set pays. So does one of several groups, or that is too large to be worked out."""
         group = self.layout.group[member]
         is_worked_out = group[0] >= 0 and (group == group[0]).all() and len(member) <= _MOST_BLOCKS
-        return not is_worked_out or self._gain(member) >= 0
-
-    def _gain(self, member: IntArray) -> float:
-        """Savings of merging a set of one group, less their price; below 0 if the merge does not pay."""
+        if not is_worked_out:
+            return True
         saving, price = self._weigh(member)
-        return saving - price
+        return saving >= price
 
     def _weigh(self, member: IntArray) -> tuple[float, float]:
         """Savings of merging a set of one group, and their price."""
