@@ -77,9 +77,8 @@ class RecordedReads:
     # A digest of the project's queries, for each log the time after its last imported query, and under each kind of log
     # the time of the first query of any.
     state: Mapping[str, str] = field(default_factory=dict)
-    ids: Mapping[str, int] = field(
-        default_factory=dict
-    )  # the field ids of columns, by which reads follow new names
+    # The field ids of columns, by which reads follow new names.
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
