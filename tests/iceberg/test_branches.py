@@ -104,6 +104,8 @@ def test_a_recluster_of_a_branch_leaves_main_at_rest(
     assert recluster(spark, name, **of_branch).rounds == []
     load(name, 3)
     assert recluster(spark, name, **options).rounds
+    # The load has moved the boundaries, which branches share: the branch may be merged by them, once.
+    recluster(spark, name, **of_branch)
     assert recluster(spark, name, **of_branch).rounds == []
     IcebergTable.load(spark, name).set_property(SETTLED, None)
     assert all(recluster(spark, name, dry_run=True, **each).plan.sets for each in (options, of_branch))
