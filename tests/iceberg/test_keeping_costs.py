@@ -126,12 +126,12 @@ def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
     loads = [entry for entry in clustering_history(spark, played) if entry.is_change]
     loaded = sum(entry.bytes_out for entry in loads) / sum(entry.rows_out for entry in loads)
     spent = loaded * sum(done.rows for done in later)
-    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.15)
+    assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.2)
     if change != "delete":  # what is rewritten block by block stays as clustered as it was
         *_, forecast = commits("forecast")
         found = estimate_clustering_cost(spark, forecast, **options)
         assert found.actual_bytes_per_day == 0
-        assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.15)
+        assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.2)
 
 
 LOADS = 6
