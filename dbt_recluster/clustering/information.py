@@ -15,7 +15,7 @@ from dbt_recluster.clustering.table_reads import ReadRange
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
-from dbt_recluster.planner.curve_information import curve_read_costs
+from dbt_recluster.planner.metrics import curve_read_costs
 
 
 def table_information(

@@ -1,33 +1,340 @@
-"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop."""
+"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop.
+
+Each part of a round is a function of records.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.clustering import history
-from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do, record_warning
+from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
+from dbt_recluster.clustering.history import rewrite_speed, round_summary
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
-from dbt_recluster.clustering.rounds import (
-    PlannedRound,
-    commit_round,
-    describe_round,
-    merge_round,
-    plan_round,
+from dbt_recluster.clustering.result import (
+    MAX_ROUNDS,
+    PlannedSet,
+    Progress,
+    ReclusterResult,
+    RewritePlan,
+    Round,
+    RoundProgress,
 )
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.table_curve import recorded_curve
-from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, ReclusterError, orphan_note
+from dbt_recluster.clustering.values import digest
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    ConcurrentChangeError,
+    MergeFailedError,
+    ReclusterError,
+    orphan_note,
+)
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, RoundRecord, back_off
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    file_group,
+    writers_text,
+)
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.writing import check_location
-from dbt_recluster.iceberg.session.jobs import job_description, stop_if_interrupted
-from dbt_recluster.iceberg.table_properties import LEVELS
-from dbt_recluster.planner import Plan
+from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
+from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
+from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
+from dbt_recluster.planner.merges import simulate
 from dbt_recluster.text import count_noun
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A plan and its inputs."""
+
+    checkpoint: Checkpoint  # the rules of the plan
+    blocks: SnapshotBlocks
+    candidates: Blocks  # the planned blocks, with the settled ones of `record`
+    record: SettledBlocks | None  # None without a curve
+    plan: Plan
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that was planned; only a table with one has block sets."""
+        assert self.blocks.metadata.snapshot_id is not None
+        return self.blocks.metadata.snapshot_id
+
+    @property
+    def sets(self) -> list[IntArray]:
+        """Positions in all blocks of the members of each set: int64 (k,) each."""
+        return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
+
+
+@dataclass(frozen=True)
+class MergedRound(RoundRecord):
+    """A merged round, with the record of its commit."""
+
+    table: ClusteredTable
+    planned: PlannedRound
+    groups: Sequence[RewrittenGroup]  # of its sets
+    levels: LevelChanges
+    leaves_nothing: bool  # whether nothing is to be done outside the partitions of its sets
+    figures: Mapping[str, Any]  # for the summaries, besides those of the merges
+    started: float  # by the monotonic clock
+
+    def summary(self, groups: Sequence[RewrittenGroup]) -> dict[str, str]:
+        """Return the summary of the round's snapshots if these of its groups are committed."""
+        planned, committed = self.planned, set(map(id, groups))
+        every = zip(self.groups, planned.plan.block_sets, strict=True)
+        merged = [(group, block_set) for group, block_set in every if id(group) in committed]
+        done = replace(planned.plan, block_sets=tuple(block_set for _, block_set in merged))
+        kept = np.delete(np.arange(len(planned.candidates)), done.members.member)
+        after = self.table.blocks_after(planned.blocks, kept, merged)
+        rest = plan(after, planned.checkpoint.policy)
+        return round_summary(
+            **_figures(groups),
+            **self.figures,
+            depth_before=planned.plan.depth,
+            depth_after=rest.depth,
+            average_depth_after=clustering_information(after).average_depth,
+            seconds=round(time.monotonic() - self.started, 3),
+            writer=writers_text(group.not_native for group in groups),
+            **done.ratios,
+            **(self._figures_left(after, rest) if len(groups) == len(self.groups) else {}),
+        )
+
+    def _figures_left(self, after: Blocks, rest: Plan) -> dict[str, float | None]:
+        """Return the figures of the blocks after the round, or none if there is more to do then.
+
+        Along a curve the rules of settled blocks decide that.
+        """
+        if not self.leaves_nothing or self.table.key.curve or rest.block_sets or rest.limited:
+            return {}
+        left = self.table.measure(after, self.planned.checkpoint.policy.block_rows)
+        return {"read_depth_after": left.read_depth, "fragmentation_after": left.fragmentation}
+
+    def properties(self, snapshots: Sequence[int], after: IcebergTable) -> PropertyChanges:
+        """Return the properties of the checkpoint and of settled blocks, and remove the changes before the round.
+
+        A commit to another branch leaves those of main.
+        """
+        planned = self.planned
+        changes: dict[str, str | None] = {} if after.branch else {CHANGES: None, CHECKPOINT: None}
+        if self.leaves_nothing and after.branch is None:
+            tasks = [group.source.files[0].task for group in self.groups]
+            changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
+        if planned.record is not None:
+            paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
+            shared = after.properties.get(SETTLED) if after.has_other_branches else None
+            changes |= planned.record.after(planned.plan, paths, snapshots, shared)
+        return changes
+
+
+def plan_round(
+    table: ClusteredTable, checkpoint: Checkpoint, blocks: SnapshotBlocks, max_bytes: int | None = None
+) -> PlannedRound:
+    """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
+    record, candidates = None, blocks.planned
+    if table.key.curve and len(candidates):
+        policy, iceberg = checkpoint.policy, table.iceberg
+        # All that plans depend on besides the blocks and their levels.
+        given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
+        recorded, rules = iceberg.properties.get(SETTLED), digest(given)
+        record = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
+        if record.settled.any():
+            fixed = np.arange(len(candidates)) >= len(blocks.eligible)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
+    policy = replace(checkpoint.policy, max_bytes=max_bytes)
+    planned = plan(candidates, policy)
+    if record is not None and record.settled.any() and not planned.can_merge:
+        now = plan(blocks.planned, policy)
+        if now.depth > now.threshold:
+            cause = "the last merge did not lower it, and nothing has arrived since"
+            reason = f"depth {now.depth:.4g}: {cause}"
+            planned = replace(planned, depth=now.depth, threshold=now.threshold, reason=reason, cause=cause)
+    return PlannedRound(checkpoint, blocks, candidates, record, planned)
+
+
+def merge_round(
+    table: ClusteredTable,
+    planned: PlannedRound,
+    change: TableChange,
+    figures: Mapping[str, Any],
+    progress: MergeProgress | None,
+) -> MergedRound:
+    """Merge the block sets of a plan into files that are no part of the table yet.
+
+    The commit will also make the ``change`` of the table, and have these ``figures`` in the summaries of its snapshots.
+
+    Raises:
+        ConcurrentChangeError: Another writer has changed what was read.
+        MergeFailedError: Spark failed.
+    """
+    started, iceberg, metadata = time.monotonic(), table.iceberg, planned.blocks.metadata
+    # Before the merge: properties that others set during it belong to blocks that were not read.
+    replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
+    levels = LevelChanges.of(iceberg, metadata, replaced)
+    checkpoint = planned.checkpoint
+    leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
+    limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)
+    groups: list[FileGroup] = []
+    schema = iceberg.schema_json
+    try:
+        groups = _file_groups(table, planned)
+        target = change.pending(iceberg)
+        merger = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current)
+        merged = merger.merge(planned.snapshot_id, groups)
+    except Exception as e:
+        _raise_if_changed(iceberg, planned.snapshot_id, groups, schema, e)
+        if isinstance(e, ReclusterError):
+            raise
+        raise MergeFailedError(
+            f"Blocks of {table.name} could not be merged: {iceberg.explain(e)}. This round changed nothing."
+        ) from e
+    return MergedRound(table, planned, merged, levels, leaves_nothing, figures, started)
+
+
+def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
+    """Commit a merged round together with a change of the table; see :meth:`RoundCommit.run`."""
+    planned = merged.planned
+    commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
+    commit.run()
+    return Round(
+        **_figures(commit.remaining),
+        seconds=time.monotonic() - merged.started,
+        snapshot_ids=tuple(commit.sent),
+        conflicts=commit.conflicts,
+        orphans=tuple(commit.orphans),
+    )
+
+
+def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
+    """Describe a plan for a dry run."""
+    blocks = planned.blocks.blocks
+    lower, upper = _key_texts(table, planned)
+    same = {f.name for f in fields(PlannedSet)} - {"level", "new_level", "blocks", "lower", "upper"}
+    sets = tuple(
+        PlannedSet(
+            level=int(blocks.level[block_set.blocks].max()),
+            new_level=block_set.level,
+            blocks=len(block_set.blocks),
+            lower=least,
+            upper=greatest,
+            **{name: getattr(block_set, name) for name in same},
+        )
+        for block_set, least, greatest in zip(planned.plan.block_sets, lower, upper, strict=True)
+    )
+    before = table.measure(blocks)
+    policy = planned.checkpoint.policy
+    merged = simulate(blocks, planned.plan, policy)
+    after = table.measure(merged)
+    speed = rewrite_speed(table)
+    return RewritePlan(
+        sets=sets,
+        bytes=planned.plan.bytes,
+        rows=planned.plan.rows,
+        expected_depth=plan(merged, policy).depth,
+        estimated_seconds=None if speed is None else round(planned.plan.bytes / speed, 1),
+        key_read_bytes=before.key_read_bytes,
+        key_read_row_groups=before.key_read_row_groups,
+        expected_key_read_bytes=after.key_read_bytes,
+        expected_key_read_row_groups=after.key_read_row_groups,
+        writer=_expected_writer(table, planned),
+    )
+
+
+def _key_texts(table: ClusteredTable, planned: PlannedRound) -> list[list[str]]:
+    """Return the least and the greatest values of the key's items in each set; ``?`` is unknown."""
+    metadata, sets, texts = planned.blocks.metadata, planned.sets, []
+    for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
+        items = []
+        for item, column in enumerate(columns):
+            members = [column.take(pa.array(positions)) for positions in sets]
+            ends = [_greatest(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
+            known = zip(sets, table.item_texts(item, ends), strict=True)
+            unbounded = metadata.unbounded[item]
+            items.append(["?" if is_upper and unbounded[s].any() else text for s, text in known])
+        texts.append([", ".join(key) for key in zip(*items, strict=True)])
+    return texts
+
+
+def _greatest(values: pa.Array) -> pa.Scalar:
+    """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
+    known = values.drop_null().sort()
+    return known[-1] if len(known) else values[0]
+
+
+def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup]:
+    """Return the files of each set."""
+    metadata, sets = planned.blocks.metadata, planned.sets
+    paths = [metadata.path.take(positions).to_pylist() for positions in sets]
+    columns, every = [field.column for field in table.key.fields], list(chain.from_iterable(paths))
+    tasks = scan_tasks(table.iceberg, planned.snapshot_id, every, bounds_of=columns)
+    return [
+        file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
+        for block_set, positions, set_paths in zip(planned.plan.block_sets, sets, paths, strict=True)
+    ]
+
+
+def _raise_if_changed(
+    table: IcebergTable, snapshot_id: int, groups: Sequence[FileGroup], schema: str, error: Exception
+) -> None:
+    """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
+
+    An expiry may delete a file that the merge reads, once it is removed from the table: a block, a delete file that was
+    replaced, or, while there are no groups yet, a manifest. And Spark compares the rows that it writes with the table's
+    columns of that moment.
+    """
+    tasks = {file.path: file.task for group in groups for file in group.files}
+    try:
+        table.refresh()
+        evolved = table.schema_json != schema
+        current = table.snapshot_id
+        changed = bool(changed_tasks(table, current, tasks)) if groups else current != snapshot_id
+    except Exception:
+        return  # Spark or the catalog is gone, and ``error`` says why
+    if evolved or changed:
+        raise ConcurrentChangeError(
+            f"Another writer changed {'the columns' if evolved else 'blocks'} of {table.name} while its blocks "
+            "were merged",
+            orphans=getattr(error, "orphans", ()),
+        ) from error
+
+
+def _expected_writer(table: ClusteredTable, planned: PlannedRound) -> str:
+    """Return what will write the blocks, before their keys are sampled."""
+    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
+    plans = (
+        GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned)
+    )
+    return writers_text(native.refusal(plan) for plan in plans)
+
+
+def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
+    return {
+        "sets": len(groups),
+        "blocks_in": sum(len(group.source.files) for group in groups),
+        "blocks_out": sum(len(group.files) for group in groups),
+        "bytes_in": sum(group.source.bytes for group in groups),
+        "bytes_out": sum(group.bytes for group in groups),
+        "rows": sum(group.rows for group in groups),
+    }
+
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -212,7 +519,7 @@ class Recluster:
             left.append(options.max_bytes - self._result.bytes_in)
         if options.max_seconds is not None:
             seconds = options.max_seconds - sum(done.seconds for done in self._result.rounds)
-            left.append(seconds * (history.rewrite_speed(self._table) or _SPEED))
+            left.append(seconds * (rewrite_speed(self._table) or _SPEED))
         return max(0, int(min(left))) if left else None
 
     def _is_done(self, planned: PlannedRound) -> bool:
@@ -288,7 +595,7 @@ class Recluster:
             return commit_round(table.iceberg, merged, self._change)
 
     def _progress(self, plan: Plan) -> RoundProgress:
-        speed = None if self._options.progress is None else history.rewrite_speed(self._table)
+        speed = None if self._options.progress is None else rewrite_speed(self._table)
         start = Progress(
             table=self._table.name,
             round=len(self._result.rounds) + 1,

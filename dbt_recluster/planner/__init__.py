@@ -2,12 +2,13 @@
 
 from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.curve_information import CurveInformation, curve_information
 from dbt_recluster.planner.merges import BlockSet, Plan
 from dbt_recluster.planner.metrics import (
     ClusteringInformation,
+    CurveInformation,
     ReadCosts,
     clustering_information,
+    curve_information,
     read_costs,
     read_depth,
 )

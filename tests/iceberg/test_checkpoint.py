@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, checksum, forget_checkpoints
 
-from dbt_recluster.clustering import rounds as module
+from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Reads, curve_information
-from dbt_recluster.planner.curve_information import curve_read_costs
 from dbt_recluster.planner.curves import CurveBlocks
+from dbt_recluster.planner.metrics import curve_read_costs
 
 BLOCK_ROWS = 64
 
