@@ -1,6 +1,7 @@
 """The public functions of dbt-recluster, for notebooks and orchestrators. They need no dbt.
 
-They work on any Iceberg table, built by dbt or not, and are the operations of dbt and of the command.
+They work on any Iceberg table, built by dbt or not, and are the operations of dbt and of the command: what these print
+for each table, Python returns for one.
 
 ```python
 from dbt_recluster.maintenance import clustering_information, recluster
