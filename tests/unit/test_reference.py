@@ -6,6 +6,7 @@ And the documentation has every reason that the tool gives for doing nothing.
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import subprocess
@@ -18,8 +19,10 @@ import jsonschema
 import pytest
 import yaml
 
+from dbt_recluster import maintenance
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
 from dbt_recluster.maintenance import OPERATIONS, estimate_recluster
+from dbt_recluster.operations.declaration import documented_arguments
 from dbt_recluster.operations.tables import MODEL_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,16 @@ def test_every_operation_has_a_macro_of_its_name() -> None:
         (line,) = [line for line in MACROS.splitlines() if f"macro {name}(" in line]
         assert line.startswith(f"{{% macro {name}(table=none) %}}")
         assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in line
+
+
+def test_every_operation_is_a_function_of_python_and_explains_what_it_takes() -> None:
+    for name, operation in OPERATIONS.items():
+        taken = inspect.signature(getattr(maintenance, name)).parameters
+        assert list(taken)[:2] == ["spark", "table"]
+        assert set(documented_arguments(operation.function)) <= set(taken)
+        for argument in operation.arguments:
+            assert argument.meaning.endswith("."), f"{name}: {argument.name}"
+            assert argument.otherwise, f"{name}: {argument.name}"
 
 
 def mistakes(text: str) -> list[list[Any]]:
