@@ -302,7 +302,11 @@ GIVEN = {
     "strategy": "peak",
     "where": "k > 1",
 }
-FUNCTIONS = {name: function for name, function in vars(maintenance).items() if inspect.isfunction(function)}
+FUNCTIONS = {
+    name: function
+    for name, function in vars(maintenance).items()
+    if inspect.isfunction(function) and "spark" in inspect.signature(function).parameters
+}
 TAKEN = [
     (name, option)
     for name, function in FUNCTIONS.items()
