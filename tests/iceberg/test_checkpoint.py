@@ -60,8 +60,10 @@ def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
     changed = look.changed(snapshot)
     if changed is None:
         return False
-    metadata = read_blocks(keyed.iceberg, keyed.key, snapshot, changed)
-    some = plan(keyed.planner_blocks(metadata), look.policy).block_sets if len(changed) else ()
+    some: Any = ()
+    if len(changed):
+        metadata = read_blocks(keyed.iceberg, keyed.key, snapshot, changed)
+        some = plan(keyed.planner_blocks(metadata), look.policy).block_sets
     assert bool(some) == bool(plan(keyed.blocks().blocks, look.policy).block_sets)
     return True
 

@@ -123,7 +123,7 @@ def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
     found = estimate_clustering_cost(spark, played, **options)
     assert found.actual_bytes_per_day == first.bytes_in + sum(done.bytes_in for done in later)
     # A replay counts a row with the bytes that it was loaded with; sorted, it takes fewer.
-    loads = [entry for entry in clustering_history(spark, played) if entry.is_change]
+    loads = [entry for entry in clustering_history(spark, played).entries if entry.is_change]
     loaded = sum(entry.bytes_out for entry in loads) / sum(entry.rows_out for entry in loads)
     spent = loaded * sum(done.rows for done in later)
     assert found.bytes_per_day[0] == pytest.approx(spent, rel=0.2)
