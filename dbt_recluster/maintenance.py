@@ -51,11 +51,23 @@ from dbt_recluster.clustering.information import (
     table_information,
 )
 from dbt_recluster.clustering.options import (
+    AUTO,
     RECLUSTER_OPTIONS,
     PlanningOptions,
+    Queries,
     ReclusteringOptions,
     ReclusterOptions,
     Unpack,
+    parse_dialect,
+    parse_end,
+    parse_log,
+    parse_logged_as,
+    parse_number,
+    parse_queries,
+    parse_queries_by_name,
+    parse_reason,
+    parse_snapshot_count,
+    parser,
     property_text,
 )
 from dbt_recluster.clustering.recluster import Recluster
@@ -69,20 +81,6 @@ from dbt_recluster.clustering.table_maintenance import (
     OrphansRemoved,
     SnapshotsExpired,
     TableMaintenance,
-)
-from dbt_recluster.clustering.values import (
-    AUTO,
-    Queries,
-    parse_dialect,
-    parse_end,
-    parse_log,
-    parse_logged_as,
-    parse_number,
-    parse_queries,
-    parse_queries_by_name,
-    parse_reason,
-    parse_snapshot_count,
-    parser,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.iceberg import sort_order

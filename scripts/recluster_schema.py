@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dbt_recluster.clustering import values
+from dbt_recluster.clustering import options
 from dbt_recluster.clustering.options import Option
 from dbt_recluster.key.cluster_key import ALLOWED
 from dbt_recluster.operations.tables import CONFIGS, META, MODEL_OPTIONS
@@ -42,8 +42,8 @@ def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [item, {"type": "array", "items": item}]}
 
 
-_AFTER = {f.name: _SHARE if f.name == "share" else _ABOVE_ZERO for f in fields(values.After)}
-_LIMITS = {f.name: _ABOVE_ZERO for f in fields(values.When) if f.name != "query"}
+_AFTER = {f.name: _SHARE if f.name == "share" else _ABOVE_ZERO for f in fields(options.After)}
+_LIMITS = {f.name: _ABOVE_ZERO for f in fields(options.When) if f.name != "query"}
 _WHEN = {
     **_LIMITS,
     "query": _TEXT,
@@ -56,22 +56,22 @@ _READ = _mapping(
     oneOf=[{"required": ["where"]}, {"required": ["query"]}],
 )
 _OF_PARSER: dict[Any, dict[str, Any]] = {
-    values.parse_boolean: {"type": "boolean"},
-    values.parse_depth: {"anyOf": [_ABOVE_ZERO, {"const": values.AUTO}]},
-    values.parse_strategy: {"enum": list(STRATEGIES)},
-    values.parse_merge_blocks: _count(2),
-    values.parse_row_count: _count(1),
-    values.parse_bytes: {
+    options.parse_boolean: {"type": "boolean"},
+    options.parse_depth: {"anyOf": [_ABOVE_ZERO, {"const": options.AUTO}]},
+    options.parse_strategy: {"enum": list(STRATEGIES)},
+    options.parse_merge_blocks: _count(2),
+    options.parse_row_count: _count(1),
+    options.parse_bytes: {
         "anyOf": [
             {"type": "integer", "minimum": 1},
             {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])?\s*$"},
         ]
     },
-    values.parse_seconds: _ABOVE_ZERO,
-    values.parse_predicate: _TEXT,
-    values.parse_reads: _one_or_many({"anyOf": [_TEXT, _READ]}),
-    values.parse_after: _mapping(_AFTER, minProperties=1),
-    values.parse_when: _one_or_many(_mapping(_WHEN, minProperties=1)),
+    options.parse_seconds: _ABOVE_ZERO,
+    options.parse_predicate: _TEXT,
+    options.parse_reads: _one_or_many({"anyOf": [_TEXT, _READ]}),
+    options.parse_after: _mapping(_AFTER, minProperties=1),
+    options.parse_when: _one_or_many(_mapping(_WHEN, minProperties=1)),
 }
 
 

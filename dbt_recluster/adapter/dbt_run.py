@@ -30,10 +30,9 @@ from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import DbtContext, respond
 from dbt_recluster.advice.overview import table_overview
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import (
     BudgetSpentError,
     CommitMismatchError,

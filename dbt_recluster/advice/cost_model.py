@@ -13,10 +13,9 @@ import numpy as np
 
 from dbt_recluster.advice.replay import PastWeek, daily_bytes, with_depth
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions, parse_number
 from dbt_recluster.clustering.result import MAX_ROUNDS, Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key

@@ -17,6 +17,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
+from dbt_recluster.clustering.options import digest, parse_iso_time
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import (
@@ -28,7 +29,6 @@ from dbt_recluster.clustering.table_reads import (
     compact,
     faded,
 )
-from dbt_recluster.clustering.values import digest, parse_iso_time
 from dbt_recluster.exceptions import EventLogError, OptionError, PredicateError
 from dbt_recluster.iceberg.predicates import (
     ColumnRanges,

@@ -17,11 +17,10 @@ from dbt_recluster.advice.cost_model import CostModel, PriceList
 from dbt_recluster.advice.replay import with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions, parse_number, parser
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 from dbt_recluster.planner import Plan

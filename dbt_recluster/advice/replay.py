@@ -14,10 +14,15 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import read_costs_of
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import (
+    AUTO,
+    ReclusterOptions,
+    parse_iso_time,
+    parse_moment,
+    parse_number,
+)
 from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_moment, parse_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     IntArray,

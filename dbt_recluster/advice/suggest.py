@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel
 from dbt_recluster.advice.replay import with_depth
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOptions, is_query, parse_queries
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import DeclaredRead, Queries, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from dbt_recluster.clustering.options import digest
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
-from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import (

@@ -17,9 +17,8 @@ import numpy as np
 
 from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions, When
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths, rows_opened

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Any
 
 from dbt_recluster.clustering.checkpoint import warned_of
+from dbt_recluster.clustering.options import parse_moment, parse_number
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.table_properties import LEVELS

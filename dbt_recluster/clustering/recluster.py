@@ -19,7 +19,7 @@ from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.history import rewrite_speed, round_summary
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions, digest
 from dbt_recluster.clustering.result import (
     MAX_ROUNDS,
     PlannedSet,
@@ -31,7 +31,6 @@ from dbt_recluster.clustering.result import (
 )
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.table_curve import recorded_curve
-from dbt_recluster.clustering.values import digest
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     ConcurrentChangeError,

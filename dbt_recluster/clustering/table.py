@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import (
+    ReclusterOptions,
+    parse_end,
+    parse_iso_time,
+    parse_predicate,
+    parse_reason,
+)
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
-from dbt_recluster.clustering.values import parse_end, parse_iso_time, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (

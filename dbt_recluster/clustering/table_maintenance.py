@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+from dbt_recluster.clustering.options import parse_moment, parse_snapshot_count
 from dbt_recluster.clustering.result import Result
-from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError
 from dbt_recluster.iceberg.actions import CatalogFiles, IcebergActions, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.values import DeclaredRead, parse_iso_time
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, DeclaredRead, parse_iso_time
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, RangeParser, ranges_as_json

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 
 from dbt_recluster.advice.cost_model import PriceList, parse_prices
 from dbt_recluster.advice.overview import Overview, parse_metrics_file, table_overview, write_metrics
-from dbt_recluster.clustering import values
+from dbt_recluster.clustering import options
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
@@ -430,14 +430,14 @@ def _tables(value: Any) -> Any:
 
 
 TABLE = Argument(
-    values.parser("a relation, the name of a model, or a list of them", _tables),
+    options.parser("a relation, the name of a model, or a list of them", _tables),
     "TABLE",
     "A relation (schema.table), the name or unique id of a model, or a list of these.",
     "every model that it is for",
     "table",
 )
 FORMAT = Argument(
-    values.parser(
+    options.parser(
         "text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())
     ),
     "FORMAT",
@@ -461,7 +461,7 @@ PRICES = Argument(
     "none; in dbt, the project's var recluster_prices",
     var="recluster_prices",
 )
-Flag = Annotated[bool, Argument(values.parse_boolean, "")]
+Flag = Annotated[bool, Argument(options.parse_boolean, "")]
 _KEY = Argument(
     lambda _, value: value if isinstance(value, ClusterKey) else parse_cluster_key(value),
     "KEY",
@@ -475,17 +475,17 @@ MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, m
 Where = Annotated[
     str | None,
     Argument(
-        values.parse_predicate,
+        options.parse_predicate,
         "PREDICATE",
         "A predicate on the table's columns; only blocks that may hold a matching row count.",
     ),
 ]
 Branch = Annotated[
-    str | None, Argument(values.parse_branch, "NAME", "A branch of the tables, in place of main.", "main")
+    str | None, Argument(options.parse_branch, "NAME", "A branch of the tables, in place of main.", "main")
 ]
-Moment = Annotated[datetime | None, Argument(values.parse_moment, "TIME")]
+Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
 _SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
-Since = Annotated[datetime | None, Argument(values.parse_moment, "TIME", _SINCE, "all")]
+Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]
 Prices = Annotated[PriceList | None, PRICES]
 # The arguments that override options of the model or the table.
 OPTIONS = {

@@ -17,9 +17,9 @@ from dbt_recluster.clustering.options import (
     ReclusterOptions,
     declared,
     option,
+    parse_boolean,
     property_text,
 )
-from dbt_recluster.clustering.values import parse_boolean
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, OPTION_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key

@@ -10,8 +10,7 @@ import pytest
 
 from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.values import DeclaredRead
+from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 

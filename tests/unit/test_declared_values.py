@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.clustering.values import (
+from dbt_recluster.clustering.options import (
+    RECLUSTER_OPTIONS,
     After,
     DeclaredRead,
+    ReclusterOptions,
     When,
     is_query,
     parse_after,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from dbt_recluster.clustering.values import moment, parse_moment
+from dbt_recluster.clustering.options import moment, parse_moment
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import FORMAT, TABLE

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.values import DeclaredRead
+from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import (
