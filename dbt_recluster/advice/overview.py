@@ -13,8 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.advice.cost_model import CostModel, PriceList
-from dbt_recluster.advice.replay import with_depth
+from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions, parse_number, parser

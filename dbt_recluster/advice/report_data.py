@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate
+from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate, with_depth
 from dbt_recluster.advice.overview import Overview, table_overview
-from dbt_recluster.advice.replay import with_depth
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions

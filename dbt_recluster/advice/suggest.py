@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.advice.cost_model import CostEstimate, CostModel
-from dbt_recluster.advice.replay import with_depth
+from dbt_recluster.advice.cost_model import CostEstimate, CostModel, with_depth
 from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOptions, is_query, parse_queries
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster.advice.replay import auto_depth
+from dbt_recluster.advice.cost_model import auto_depth
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable

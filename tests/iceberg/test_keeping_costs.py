@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from tables import make_even_table, planned
 
-from dbt_recluster.advice.cost_model import CostModel
-from dbt_recluster.advice.replay import auto_depth
+from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg import table_properties
