@@ -62,6 +62,7 @@ from dbt_recluster.clustering.options import (
     parse_log,
     parse_logged_as,
     parse_number,
+    parse_predicate,
     parse_queries,
     parse_queries_by_name,
     parse_reason,
@@ -522,7 +523,7 @@ def well_clustered(
 @table_function
 def blocks_opened(call: Call, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
-    return count_blocks_opened(call.opened, where)
+    return count_blocks_opened(call.opened, parse_predicate("where", where))
 
 
 @dataclass(frozen=True)
