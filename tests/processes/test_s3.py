@@ -22,7 +22,7 @@ from sessions import checksum, open_session
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import Progress, recluster
+from dbt_recluster.maintenance import Progress, clustering_history, recluster
 
 TABLE = "lake.db.t"
 DATA = "lake/warehouse/db/t/data"
@@ -105,6 +105,11 @@ def contents() -> tuple[tuple[int, int], set[str]]:
     )
 
 
+def writers() -> list[str | None]:
+    entries = clustering_history(SparkSession.active(), TABLE)
+    return [entry.writer for entry in entries if entry.is_recluster]
+
+
 def maintenance() -> TableMaintenance:
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
     return TableMaintenance(IcebergTable.load(SparkSession.active(), TABLE), tomorrow)
@@ -184,6 +189,7 @@ def merge_alone(storage: Storage, worker: Worker) -> None:
     """Recluster, and check the requests that docs/guides/connections.md has."""
     assert worker.call(merge) in (1, 2)
     merged = worker.requests
+    assert set(worker.call(writers)) == {"native"}
     assert worker.call(merge) == 0
     print(storage.scheme, {"merge": merged, "check": worker.requests})
     # S3A looks for a directory of the same name at each file that it writes.

@@ -100,6 +100,7 @@ _PRIMITIVES = {
 }
 # Columns of files in format 3, by Iceberg's reserved ids.
 _ROW_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
+_LOCAL_SCHEMES, _S3_SCHEMES = {"", "file"}, {"s3", "s3a", "s3n"}
 # Settings that pyarrow's S3 file system follows, by what it calls them.
 _S3_FILE_IO = {
     "access_key": "s3.access-key-id",
@@ -177,6 +178,9 @@ class NativeWriter:
             return "deletes"
         if not all(file.path.endswith(".parquet") and not set("*?[") & set(file.path) for file in files):
             return "files"
+        is_s3 = self._job.store is not None
+        if other := {_scheme(file.path) for file in files} - (_S3_SCHEMES if is_s3 else _LOCAL_SCHEMES):
+            return f"store: {other.pop()}"
         if not plan.is_utf_8:
             return "text"
         if isinstance(plan.cuts, BoxTree):
@@ -245,14 +249,17 @@ class NativeWriter:
     def _store(self) -> Mapping[str, Any] | None:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
         java_io, hadoop = self.target.java.io(), self.table.spark.sparkContext._jsc.hadoopConfiguration()
-        location, io = str(self.target.java.location()), str(java_io.getClass().getSimpleName())
-        scheme = location.partition(":")[0] if "://" in location or location.startswith("file:") else ""
-        if not scheme and io == "HadoopFileIO":
-            scheme = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
-        if scheme == "file" and io in ("HadoopFileIO", "ResolvingFileIO"):
+        io = str(java_io.getClass().getSimpleName())
+        scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
+        default = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
+        if (
+            scheme in _LOCAL_SCHEMES
+            and io in ("HadoopFileIO", "ResolvingFileIO")
+            and (scheme or default == "file")
+        ):
             return None
-        if scheme not in ("s3", "s3a", "s3n"):
-            raise NotNative(f"store: {scheme}")
+        if scheme not in _S3_SCHEMES:
+            raise NotNative(f"store: {scheme or default}")
         if io in ("S3FileIO", "ResolvingFileIO"):
             return _s3_arguments(java_map(self.table.spark, java_io.properties()), _S3_FILE_IO)
         if io != "HadoopFileIO":
@@ -523,6 +530,10 @@ class NativeWriter:
                 builder = builder.withPartition(group.partition)
             result.append(builder.build())
         return result
+
+
+def _scheme(location: str) -> str:
+    return location.partition(":")[0] if "://" in location or location.startswith("file:") else ""
 
 
 def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
