@@ -106,7 +106,7 @@ def contents() -> tuple[tuple[int, int], set[str]]:
 
 
 def writers() -> list[str | None]:
-    entries = clustering_history(SparkSession.active(), TABLE)
+    entries = clustering_history(SparkSession.active(), TABLE).entries
     return [entry.writer for entry in entries if entry.is_recluster]
 
 
@@ -192,8 +192,8 @@ def merge_alone(storage: Storage, worker: Worker) -> None:
     assert set(worker.call(writers)) == {"native"}
     assert worker.call(merge) == 0
     print(storage.scheme, {"merge": merged, "check": worker.requests})
-    # S3A looks for a directory of the same name at each file that it writes.
-    assert merged["LIST"] == (merged["PUT"] if storage.scheme == "s3a" else 0)
+    # S3A looks for a directory of the same name at each file that it writes, and the native writer does not.
+    assert merged["LIST"] < merged["PUT"] if storage.scheme == "s3a" else not merged["LIST"]
     # The table's metadata file, before which S3A asks for its size; a HEAD is counted as a GET.
     assert worker.requests == {"GET": 2 if storage.scheme == "s3a" else 1}
 

@@ -130,8 +130,18 @@ _S3A = {
     "region": "fs.s3a.endpoint.region",
     "ssl": "fs.s3a.connection.ssl.enabled",
 }
+_S3A_PROVIDERS = "fs.s3a.aws.credentials.provider"
+# Keys of the configuration, and what the chain of pyarrow's S3 file system asks too.
+_S3A_KNOWN_PROVIDERS = {
+    "",
+    "SimpleAWSCredentialsProvider",
+    "TemporaryAWSCredentialsProvider",
+    "EnvironmentVariableCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+}
 _S3A_OTHERS = (
-    "fs.s3a.aws.credentials.provider",
     "fs.s3a.server-side-encryption-algorithm",
     "fs.s3a.encryption.algorithm",
     "fs.s3a.acl.default",
@@ -139,13 +149,14 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-_S3A_PROVIDERS = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 # Why the workers of an application cannot write, by its id.
 _FAILED: dict[str, str] = {}
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
 # And at most so many bytes to read, so that progress shows and a task can be repeated.
 _MOST_BYTES = 256 << 20
+# Opening the files of a set takes longer than sorting so much.
+_LEAST_BYTES = 1 << 20
 # Each task of a set reads all of its unsorted files, and a shuffle reads them twice.
 _MOST_READERS = 8
 _UNSORTED_SHARE = 0.1
@@ -267,14 +278,16 @@ class NativeWriter:
         implementation = str(hadoop.get(f"fs.{scheme}.impl", "S3AFileSystem"))
         if not implementation.endswith("S3AFileSystem"):
             raise NotNative(f"store: {implementation}")
-        names = [*_S3A.values(), *_S3A_OTHERS]
+        names = [*_S3A.values(), _S3A_PROVIDERS, *_S3A_OTHERS]
         given = {name: str(hadoop.get(name, "")) for name in names}
         # Settings of single buckets cannot be listed by name.
         if hadoop.getPropsWithPrefix("fs.s3a.bucket.").size():
             raise NotNative("store: fs.s3a.bucket")
-        for name in _S3A_OTHERS:
-            if given[name] and not given[name].endswith(_S3A_PROVIDERS):
-                raise NotNative(f"store: {name}")
+        providers = given.pop(_S3A_PROVIDERS).split(",")
+        if other := {name.strip().rpartition(".")[2] for name in providers} - _S3A_KNOWN_PROVIDERS:
+            raise NotNative(f"store: {other.pop()}")
+        if unknown := next((name for name in _S3A_OTHERS if given[name]), None):
+            raise NotNative(f"store: {unknown}")
         return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
 
     def _memory(self) -> int:
@@ -401,7 +414,7 @@ class NativeWriter:
     def _tasks(self, plans: Sequence[GroupPlan]) -> list[list[Piece]]:
         """Divide blocks among tasks: pieces of neighbouring blocks."""
         total = sum(plan.group.bytes for plan in plans)
-        share = max(1, min(_MOST_BYTES, total // (_TASKS_PER_CORE * self._parallelism)))
+        share = min(_MOST_BYTES, max(_LEAST_BYTES, total // (_TASKS_PER_CORE * self._parallelism)))
         tasks, filled = [list[Piece]()], 0
         for plan in plans:
             size, is_whole = plan.group.bytes, self._is_read_whole(plan)
@@ -547,10 +560,12 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
         n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given
     }
     scheme, _, host = given.get("endpoint", "").rpartition("://")
+    host = host.rstrip("/").removeprefix("s3.amazonaws.com")  # the default of S3A
     if host:
         is_plain = scheme == "http" or (not scheme and given.get("ssl") == "false")
-        arguments |= {"endpoint_override": host.rstrip("/"), "scheme": "http" if is_plain else "https"}
+        arguments |= {"endpoint_override": host, "scheme": "http" if is_plain else "https"}
         arguments["force_virtual_addressing"] = given.get("path_style", "false").lower() != "true"
+    arguments["allow_delayed_open"] = True  # one request for a file of one part
     if host or "region" in given:
         arguments["region"] = given.get("region", "us-east-1")
     return arguments
