@@ -449,6 +449,7 @@ class NativeWriter:
             group=plan.number,
             first=first,
             files=tuple(file.path for file in group.files),
+            sizes=tuple(file.bytes for file in group.files),
             variables=variables,
             statements=tuple(
                 sql.statement(start, stop, directories[start - first : stop - first]) for start, stop in spans

@@ -7,17 +7,25 @@ files of that piece are deleted by then, and Spark's writer takes over.
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+
+# What is read from a remote file at once.
+_CHUNK_BYTES = 2 << 20
+_FOOTER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Piece:
     group: int  # position of the block set
     first: int  # number of the first block
     files: tuple[str, ...]  # locations of the files of the set
+    sizes: tuple[int, ...]  # in bytes
     variables: Mapping[str, Any]  # Arrow arrays, each a list that statements refer to by ``getvariable``
     statements: tuple[Statement, ...]
     row_group_rows: int
@@ -106,7 +115,10 @@ def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[
     context: Any = TaskContext.get()
     attempt, threads = int(context.taskAttemptId()), int(context.cpus())
     results: list[PieceResult] = []
-    with _connection(job, threads) as connection:
+    sizes = {
+        path_of(file): size for piece in pieces for file, size in zip(piece.files, piece.sizes, strict=True)
+    }
+    with _connection(job, threads, sizes) as connection:
         worker = _Worker(job, connection, task, attempt)
         for piece in pieces:
             results.append((piece.group, piece.first, worker.write(piece)))
@@ -114,7 +126,7 @@ def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[
 
 
 @contextmanager
-def _connection(job: NativeJob, threads: int) -> Iterator[Any]:
+def _connection(job: NativeJob, threads: int, sizes: Mapping[str, int]) -> Iterator[Any]:
     import duckdb
 
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
@@ -132,9 +144,7 @@ def _connection(job: NativeJob, threads: int) -> Iterator[Any]:
         with duckdb.connect(config=settings) as connection:
             connection.execute("set timezone = 'UTC'")
             if job.store is not None:
-                from fsspec.implementations.arrow import ArrowFSWrapper
-
-                connection.register_filesystem(ArrowFSWrapper(_file_system(job)))
+                connection.register_filesystem(_for_duckdb(_file_system(job), sizes))
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -425,6 +435,83 @@ def _file_system(job: NativeJob) -> Any:
     import pyarrow.fs
 
     return pyarrow.fs.LocalFileSystem() if job.store is None else pyarrow.fs.S3FileSystem(**job.store)
+
+
+def _for_duckdb(files: Any, sizes: Mapping[str, int]) -> Any:
+    """Return what DuckDB reads a pyarrow file system by: a file system of fsspec with files of known sizes."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    opened = functools.cache(files.open_input_file)
+
+    @functools.cache
+    def end(path: str) -> Any:
+        start = max(0, sizes[path] - _FOOTER_BYTES)
+        return opened(path).read_at(sizes[path] - start, start)
+
+    # One more request takes as long as so many bytes; the next block may begin in them.
+    @functools.lru_cache(maxsize=32)
+    def chunk(path: str, number: int) -> Any:
+        start = number * _CHUNK_BYTES
+        return opened(path).read_at(min(_CHUNK_BYTES, sizes[path] - start), start)
+
+    def read(path: str, place: int, count: int) -> Any:
+        start = sizes[path] - len(end(path))
+        if place >= start:
+            return end(path)[place - start : place - start + count]
+        if count >= _CHUNK_BYTES:
+            return opened(path).read_at(count, place)
+        first, last = place // _CHUNK_BYTES, (place + count - 1) // _CHUNK_BYTES
+        data = b"".join(chunk(path, number) for number in range(first, last + 1))
+        return data[place - first * _CHUNK_BYTES :][:count]
+
+    class Files(ArrowFSWrapper):  # type: ignore[misc]
+        cachable = False
+
+        def info(self, path: str, **_: Any) -> Any:
+            return {"name": path, "size": sizes[self._strip_protocol(path)], "type": "file"}
+
+        def glob(self, path: str, **_: Any) -> list[str]:
+            return [path]
+
+        def exists(self, path: str, **_: Any) -> bool:
+            return self._strip_protocol(path) in sizes
+
+        def modified(self, _path: str) -> Any:
+            return datetime.fromtimestamp(0, timezone.utc)
+
+        def _open(self, path: str, *_: Any, **__: Any) -> Any:
+            path = self._strip_protocol(path)
+            return _RemoteFile(functools.partial(read, path), sizes[path])
+
+    return Files(files)
+
+
+class _RemoteFile:
+    """An open file.
+
+    Threads of DuckDB share it, and each moves to a place before it reads, so each has a place of its own.
+    """
+
+    def __init__(self, read: Callable[[int, int], Any], size: int) -> None:
+        self._read, self._size = read, size
+        self._places: dict[int, int] = {}
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        place += (0, self.tell(), self._size)[whence]
+        self._places[threading.get_ident()] = place
+        return place
+
+    def tell(self) -> int:
+        return self._places.get(threading.get_ident(), 0)
+
+    def read(self, count: int = -1) -> Any:
+        place = self.tell()
+        count = self._size - place if count < 0 else min(count, self._size - place)
+        self.seek(place + count)
+        return self._read(place, count) if count else b""
+
+    def close(self) -> None:
+        """Files stay open until the task ends: its next block reads them again."""
 
 
 def path_of(location: str) -> str:
