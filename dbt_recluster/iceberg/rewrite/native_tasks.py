@@ -22,7 +22,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-
 # What is read from a remote file at once.
 _CHUNK_BYTES = 2 << 20
 _FOOTER_BYTES = 64 << 10
