@@ -261,7 +261,10 @@ class NativeWriter:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
         java_io, hadoop = self.target.java.io(), self.table.spark.sparkContext._jsc.hadoopConfiguration()
         io = str(java_io.getClass().getSimpleName())
-        scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
+        try:
+            scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
+        except Exception as e:  # `check_location` says so before anything is written
+            raise NotNative("store: no location for data files") from e
         default = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
         if (
             scheme in _LOCAL_SCHEMES
