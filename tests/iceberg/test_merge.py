@@ -10,7 +10,7 @@ from merges import SMALL_ROW_GROUPS, merge_groups
 from tables import MERGE_METHODS, append, checksum, make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.rewrite import merge, native
 from dbt_recluster.iceberg.rewrite.key_sql import partition_salts
 from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.sort_order import TableChange
@@ -138,7 +138,10 @@ def writers_at_once(spark: Any, group: str) -> int:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", MERGE_METHODS)
-def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
+def test_two_tasks_write_at_once(
+    spark: Any, schema: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_LEAST_BYTES", 1)
     name = make_table(spark, schema, files=4, rows=2000, properties=SMALL_ROW_GROUPS)
     with job_group(spark, schema):
         merge_and_check(spark, name, "k", 500, method)
