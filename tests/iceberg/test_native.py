@@ -57,6 +57,8 @@ KEYS = [
     "truncate(2, b)",
 ]
 KEYS += ["truncate(7, i)", "truncate(100, l)"]
+# Rows of a value that fills several blocks are spread by where they are read, which the writers number differently.
+FEW_VALUES = {"flag", "years(ts)", "truncate(3, s)"}
 
 
 def make_pair(
@@ -138,6 +140,10 @@ def without_zeros(bounds: Any) -> dict[int, bytes]:
 def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str], block_rows: int) -> None:
     before = hashed(spark, pair[0])
     files = {name: merged(spark, name, key, block_rows, method_of(name)) for name in pair}
+    if FEW_VALUES & set(key):
+        assert len(files[pair[0]]) == len(files[pair[1]])
+        assert hashed(spark, pair[0]) == hashed(spark, pair[1]) == before
+        return
     inside = {name: contents(spark, name) for name in pair}
     by_rows = [
         sorted((sorted(inside[name][file.file_path]), number) for number, file in enumerate(files[name]))
