@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _PARTITIONS_PER_CORE = 4
+# Files without split offsets would be cut into as many pieces as a large cluster has cores.
+_LEAST_SPLIT = 1 << 20
 _FILES_PER_PARTITION = 64
 
 
@@ -139,7 +141,7 @@ def staged(table: IcebergTable, files: Sequence[BlockFile]) -> Iterator[tuple[Da
     read_id = f"{uuid.uuid4()}-read"
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     partitions = _PARTITIONS_PER_CORE * table.spark.sparkContext.defaultParallelism
-    size = max(1, sum(file.bytes for file in files) // partitions)
+    size = max(_LEAST_SPLIT, sum(file.bytes for file in files) // partitions)
     packing = {"split-size": str(size), "file-open-cost": str(size // _FILES_PER_PARTITION), "lookback": "1"}
     manager.stageTasks(table.java, read_id, java_list(table.spark, (file.task for file in files)))
     try:
