@@ -131,11 +131,9 @@ _S3A = {
     "ssl": "fs.s3a.connection.ssl.enabled",
 }
 _S3A_PROVIDERS = "fs.s3a.aws.credentials.provider"
-# Keys of the configuration, and what the chain of pyarrow's S3 file system asks too.
-_S3A_KNOWN_PROVIDERS = {
-    "",
-    "SimpleAWSCredentialsProvider",
-    "TemporaryAWSCredentialsProvider",
+# Providers of the keys in the configuration, and those that pyarrow's S3 file system has in its own chain.
+_S3A_KEY_PROVIDERS = {"", "SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider"}
+_S3A_ROLE_PROVIDERS = {
     "EnvironmentVariableCredentialsProvider",
     "IAMInstanceCredentialsProvider",
     "InstanceProfileCredentialsProvider",
@@ -155,12 +153,12 @@ _FAILED: dict[str, str] = {}
 _TASKS_PER_CORE = 2
 # And at most so many bytes to read, so that progress shows and a task can be repeated.
 _MOST_BYTES = 256 << 20
-# Opening the files of a set takes longer than sorting so much.
+# A task of fewer bytes takes longer to open the files of its set than to sort them.
 _LEAST_BYTES = 1 << 20
 # Each task of a set reads all of its unsorted files, and a shuffle reads them twice.
 _MOST_READERS = 8
 _UNSORTED_SHARE = 0.1
-# Positions of deleted rows that each task of a set is given.
+# The most deleted rows of a set, since each of its tasks is sent all their positions.
 _MOST_DELETED = 1_000_000
 _TASK_MEMORY = 1 << 30
 _LEAST_MEMORY = 128 << 20
@@ -286,9 +284,11 @@ class NativeWriter:
         # Settings of single buckets cannot be listed by name.
         if hadoop.getPropsWithPrefix("fs.s3a.bucket.").size():
             raise NotNative("store: fs.s3a.bucket")
-        providers = given.pop(_S3A_PROVIDERS).split(",")
-        if other := {name.strip().rpartition(".")[2] for name in providers} - _S3A_KNOWN_PROVIDERS:
+        providers = {name.strip().rpartition(".")[2] for name in given.pop(_S3A_PROVIDERS).split(",")}
+        if other := providers - _S3A_KEY_PROVIDERS - _S3A_ROLE_PROVIDERS:
             raise NotNative(f"store: {other.pop()}")
+        if not providers & _S3A_KEY_PROVIDERS:  # keys that are configured are not used
+            given |= {_S3A[name]: "" for name in ("access_key", "secret_key", "session_token")}
         if unknown := next((name for name in _S3A_OTHERS if given[name]), None):
             raise NotNative(f"store: {unknown}")
         return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
@@ -581,7 +581,7 @@ def _arrow_field(name: str, kind: pa.DataType, field_id: int, required: bool) ->
 
 
 def _are_few_positions(deletes: Sequence[Any]) -> bool:
-    """Whether delete files hold positions that one task can bear."""
+    """Whether all delete files are of positions, and few enough to be sent to each task."""
     are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
     return are_positions and sum(int(delete.recordCount()) for delete in deletes) <= _MOST_DELETED
 
@@ -618,7 +618,7 @@ class _FileSchema:
         if kind["type"] == "struct":
             if any(field["type"] in ("float", "double") for field in kind["fields"]):
                 # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.
-                raise NotNative("types: a number with NaN in a struct")
+                raise NotNative("types: a floating-point number in a struct")
             return pa.struct([self._column(field) for field in kind["fields"]])
         if kind["type"] == "list":
             return pa.list_(

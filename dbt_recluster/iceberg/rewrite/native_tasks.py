@@ -437,7 +437,7 @@ def _file_system(job: NativeJob) -> Any:
 
 
 def _for_duckdb(files: Any, sizes: Mapping[str, int]) -> Any:
-    """Return what DuckDB reads a pyarrow file system by: a file system of fsspec with files of known sizes."""
+    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read; ``sizes`` are those of its files, by path."""
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     opened = functools.cache(files.open_input_file)
@@ -447,7 +447,7 @@ def _for_duckdb(files: Any, sizes: Mapping[str, int]) -> Any:
         start = max(0, sizes[path] - _FOOTER_BYTES)
         return opened(path).read_at(sizes[path] - start, start)
 
-    # One more request takes as long as so many bytes; the next block may begin in them.
+    # A request takes as long as reading a chunk, and the next block may begin in the same one.
     @functools.lru_cache(maxsize=32)
     def chunk(path: str, number: int) -> Any:
         start = number * _CHUNK_BYTES
@@ -486,10 +486,7 @@ def _for_duckdb(files: Any, sizes: Mapping[str, int]) -> Any:
 
 
 class _RemoteFile:
-    """An open file.
-
-    Threads of DuckDB share it, and each moves to a place before it reads, so each has a place of its own.
-    """
+    """An open file. DuckDB's threads share it and seek before they read, so each has a position of its own."""
 
     def __init__(self, read: Callable[[int, int], Any], size: int) -> None:
         self._read, self._size = read, size
@@ -510,7 +507,7 @@ class _RemoteFile:
         return self._read(place, count) if count else b""
 
     def close(self) -> None:
-        """Files stay open until the task ends: its next block reads them again."""
+        """Do nothing: the next block of the task reads the file again."""
 
 
 def path_of(location: str) -> str:

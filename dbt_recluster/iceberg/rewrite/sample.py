@@ -41,7 +41,7 @@ _NOT_UTF_8 = "recluster_not_utf_8"
 _PLACE = "place_on_curve"
 _GROUP = "group_number"
 _FILE = "file_number"
-_HASH_DIGITS = 15  # of a positive bigint
+_HASH_DIGITS = 15  # as many as fit into a bigint
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,10 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
 
 
 def _are_sorted(file: IntArray, place: IntArray, key: IntArray, files: int) -> list[bool]:
-    """Tell which of so many files are sorted: read in order, the key never falls.
+    """Return for each of ``files`` files whether it is sorted: read in order, the key never falls.
 
-    Each sampled row has its file, its place among them and the rank of its key: int64 (n,).
+    Of each sampled row, ``file`` is the number of its file, ``place`` its position among all rows, and ``key`` the rank
+    of its key: int64 (n,).
     """
     order = np.lexsort((place, file))
     falls = (np.diff(key[order]) < 0) & (np.diff(file[order]) == 0)
