@@ -31,7 +31,10 @@ def descriptions(spark: Any, table: str) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with many tasks, so that there is something to see between two looks."""
     monkeypatch.setattr(jobs, "PROGRESS_INTERVAL", 0.01)
+    monkeypatch.setattr(native, "_MOST_BYTES", 4096)
+    monkeypatch.setattr(native, "_UNSORTED_SHARE", 1)
 
 
 @pytest.fixture
@@ -48,11 +51,8 @@ def between(reports: list[Progress]) -> list[Progress]:
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(("method", "step"), [("spark", "merge by a shuffle"), ("native", "merge natively")])
-def test_shares_rise_while_tasks_end(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, step: str
-) -> None:
+def test_shares_rise_while_tasks_end(spark: Any, schema: str, method: str, step: str) -> None:
     """60 blocks; a shuffle also has its first stage."""
-    monkeypatch.setattr(native, "_MOST_BYTES", 4096)  # so that there are many tasks
     table = make_table(spark, schema, files=0)
     TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, table))
     for load in range(4):  # sorted inside
@@ -94,6 +94,14 @@ def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, tab
     assert not watchers()
 
 
+def test_the_jobs_of_a_callback_are_not_those_of_the_merge(spark: Any, table: str) -> None:
+    """They would count as its progress, and what its tasks left would be looked for under theirs."""
+    tags: list[set[str]] = []
+    recluster(spark, table, "k", depth=1, listener=lambda _: tags.append(spark.sparkContext.getJobTags()))
+    assert len(tags) > 2
+    assert not any(tags)
+
+
 @pytest.mark.thorough
 def test_a_failed_round_is_reported_and_its_thread_has_ended(
     spark: Any, table: str, monkeypatch: pytest.MonkeyPatch
@@ -114,8 +122,7 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
 
 
 @pytest.mark.thorough
-def test_sets_are_named_and_counted(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_MOST_BYTES", 4096)  # so that a set takes many tasks, and many looks
+def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=3000, partitioned="bucket(3, id)")
     reports: list[Progress] = []
     recluster(spark, name, "k", depth=1, block_rows=100, listener=reports.append)

@@ -193,11 +193,11 @@ class RoundJobs:
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
         watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
-        with job_step(self._spark, name):
+        # Reports have jobs of their own: the thread inherits what is set before, and the last report comes afterwards.
+        with watch, job_step(self._spark, name):
             self._spark.sparkContext.addJobTag(tag)
             try:
-                with watch:
-                    yield
+                yield
             finally:
                 self._spark.sparkContext.removeJobTag(tag)
         self._bytes_before += own
