@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -329,10 +330,38 @@ def test_workers_without_the_packages_are_named_once(
     python = str(Path(sys._base_executable).resolve())  # that of no virtual environment
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
-    monkeypatch.setattr(native, "_FAILED", {})
+    monkeypatch.setattr(native, "_FAILED", defaultdict(list))
     for name in ("first", "second"):
         table = make_table(spark, schema, files=3, rows=200, name=name)
         assert recluster(spark, table, "k", depth=1, block_rows=200).rounds
         assert writers(spark, table) == ["spark: packages"]
     warned = [record.message for record in caplog.records if "packages: pyarrow is missing" in record.message]
     assert len(warned) == 1
+
+
+def test_workers_that_died_are_tried_once_more(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+
+    def wrote(name: str, method: str) -> None:
+        table = make_table(spark, schema, files=3, rows=200, name=name)
+        before = checksum(spark, table)
+        assert recluster(spark, table, "k", depth=1, block_rows=200).rounds
+        assert checksum(spark, table) == before
+        assert writers(spark, table) == [method]
+
+    def die(*_: Any) -> None:
+        os._exit(1)
+
+    here = sys.modules[__name__]
+    monkeypatch.setattr(native, "_FAILED", defaultdict(list))
+    register_pickle_by_value(here)
+    try:
+        for attempt in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(native.native_tasks, "write_pieces", die)
+                wrote(f"died_{attempt}", "spark: error")
+            wrote(f"next_{attempt}", "spark: error" if attempt else "native")
+    finally:
+        unregister_pickle_by_value(here)

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -147,8 +148,9 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-# Why the workers of an application cannot write, by its id.
-_FAILED: dict[str, str] = {}
+# Why merges of an application's workers failed, by its id. After the second time they are not tried again: a first
+# time may have been a lost executor or a full disk.
+_FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
 # And at most so many bytes to read, so that progress shows and a task can be repeated.
@@ -206,7 +208,13 @@ class NativeWriter:
             self._job  # noqa: B018
         except NotNative as e:
             return str(e)
-        return _FAILED.get(str(self.table.spark.sparkContext.applicationId))
+        failed = self._failed
+        is_over = len(failed) > 1 or any(reason.startswith("packages") for reason in failed)
+        return failed[-1] if is_over else None
+
+    @property
+    def _failed(self) -> list[str]:
+        return _FAILED[str(self.table.spark.sparkContext.applicationId)]
 
     @cached_property
     def _parallelism(self) -> int:
@@ -362,7 +370,7 @@ class NativeWriter:
                 raise
             missing = re.search(r"No module named '(\w+)", str(e))  # before a task can say so
             reason = f"packages: {missing[1]} is missing" if missing else f"error: {short_message(e)}"
-            self._give_up(reason)
+            self._report(reason)
             return dict.fromkeys(numbers, reason)
         results = list[PieceResult](chain.from_iterable(of_tasks))
         refused = {number: result for number, _, result in results if isinstance(result, str)}
@@ -387,12 +395,11 @@ class NativeWriter:
             locations |= set(self._paths(tasks))
         delete_files(self.table, locations - kept)
         for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
-            self._give_up(reason)
+            self._report(reason)
         return refused
 
-    def _give_up(self, reason: str) -> None:
-        """Leave the rest of the session to Spark's writer: each merge would fail in the same way."""
-        _FAILED[str(self.table.spark.sparkContext.applicationId)] = reason
+    def _report(self, reason: str) -> None:
+        self._failed.append(reason)
         logger.warning(
             "Spark's Python workers cannot write blocks, so merges take twice as long: %s. They need "
             "'duckdb>=2' 'pyarrow>=23' fsspec and the driver's version of Python; or set %s to false.",
