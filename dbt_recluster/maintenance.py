@@ -34,7 +34,6 @@ from typing import Annotated, Any
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
 from dbt_recluster.advice.overview import (
-    VERDICTS,
     Overview,
     table_overview,
     totals,
@@ -82,6 +81,7 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
+from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.iceberg_table import PropertyChanges
@@ -566,7 +566,8 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
 
 
 def _without_result(answer: Answer) -> Overview:
-    verdict, reason = ("failing", answer.error) if answer.error else ("missing", answer.text)
+    verdict: Verdict = "failing" if answer.error else "missing"
+    reason = answer.error or answer.text
     return Overview(answer.table, verdict, reason.removeprefix(f"{answer.table}: "), labels=answer.labels)
 
 

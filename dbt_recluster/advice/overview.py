@@ -20,22 +20,11 @@ from dbt_recluster.clustering.options import ReclusterOptions, parse_number, par
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.verdict import VERDICTS, Stop, Verdict, reason_text, verdict_of
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
-from dbt_recluster.planner import Plan
+from dbt_recluster.planner import Plan, Reason
 
-# The worst first.
-VERDICTS = (
-    "failing",
-    "missing",
-    "deep",
-    "stuck",
-    "not clusterable",
-    "suspended",
-    "unclustered",
-    "well clustered by level",
-    "well clustered",
-)
 # Measures that a round's summary has too, with "_after".
 _MEASURES = ("average_depth", "read_depth", "fragmentation")
 
@@ -73,7 +62,7 @@ class Overview(Result):
     """
 
     table: str
-    verdict: str
+    verdict: Verdict
     reason: str = ""
     cluster_key: str | None = None
     depth: float | None = None
@@ -142,11 +131,20 @@ def table_overview(
         check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
     except (KeyTypeError, UnsupportedTableError) as e:
         return Overview(table.name, "not clusterable", str(e), **recorded)
-    measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
-    measured |= _from_blocks(table, options, prices, exact=exact)
+    planned, measured = _from_blocks(table, options, prices, exact=exact)
+    reasons = planned.reasons
     if table.suspension is not None:
-        measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
-    return Overview(table.name, **measured)
+        reasons = (Reason(Stop.SUSPENDED, (table.suspension,)),)
+    return Overview(
+        table.name,
+        verdict_of(planned, is_suspended=table.suspension is not None),
+        reason_text(reasons),
+        str(key),
+        planned.depth,
+        threshold=planned.threshold,
+        **recorded,
+        **measured,
+    )
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
@@ -174,8 +172,8 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
 
 def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None, *, exact: bool
-) -> dict[str, Any]:
-    """Return the figures of a plan of the whole table, or those of the last round if it left nothing to do."""
+) -> tuple[Plan, dict[str, Any]]:
+    """Return a plan of the whole table, empty if the last round left nothing to do, and figures of the table then."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
     options = with_depth(table, options)
@@ -192,19 +190,18 @@ def _from_blocks(
     is_clear = depth <= threshold or policy.strategy not in ("peak", "above_average")
     is_known = bool(depth and threshold) and is_clear and after["fragmentation"] is not None
     if is_known and checkpoint.is_of(last[0].id):
-        planned = Plan((), 0, 0, "unchanged since its last recluster", depth=depth, threshold=threshold)
+        planned = Plan((), 0, 0, (Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
         figures |= after
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
         planned = planned_round.plan
         measured = table.measure(planned_round.blocks.blocks, policy.block_rows)
         figures |= {name: getattr(measured, name) for name in _MEASURES}
-    figures |= {name: getattr(planned, name) for name in ("depth", "threshold", "reason", "verdict")}
     if planned.block_sets or planned.limited:
         estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
-    return figures
+    return planned, figures
 
 
 # A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot

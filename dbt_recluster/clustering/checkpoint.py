@@ -28,6 +28,7 @@ import numpy as np
 from dbt_recluster.clustering.options import digest
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
+from dbt_recluster.clustering.verdict import Stop
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import (
@@ -37,12 +38,11 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     partition_of,
 )
 from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
-from dbt_recluster.planner import Blocks, Plan, Policy, plan
+from dbt_recluster.planner import Blocks, Plan, Policy, Reason, plan
 from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
-_UNCHANGED = "nothing has changed since the last check of the table"
 # In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
 # The last rules, the snapshot and the empty plan of each table for which this process found nothing to do.
@@ -175,8 +175,8 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
         changed = checkpoint.changed(snapshot.id)
         if changed is None:
             return None
-        _, last = checkpoint.remembered or (0, Plan((), 0, 0, ""))
-        planned = replace(last, reason=_UNCHANGED, cause=_UNCHANGED)
+        _, last = checkpoint.remembered or (0, Plan((), 0, 0))
+        planned = replace(last, reasons=(Reason(Stop.UNCHANGED),))
         if len(changed):
             # Those of the changed partitions, and maybe others.
             blocks = table.planner_blocks(read_blocks(table.iceberg, table.key, snapshot.id, changed))
@@ -185,11 +185,8 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
             is_unread = blocks.layout is not None and blocks.layout.load.any()
             if planned.block_sets or planned.limited or is_unread:
                 return None
-            partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
-            cause = f"in the {partitions} changed since the last check of the table"
-            planned = replace(
-                planned, reason=f"{planned.reason} {cause}", cause=f"{planned.cause} {cause}".strip()
-            )
+            scope = Reason(Stop.OF_CHANGED_PARTITIONS, (len(changed),))
+            planned = replace(planned, reasons=(*planned.reasons, scope))
         checkpoint.remember(snapshot.id, planned)
     except Exception:
         # A check of the whole table fails too, or does better.

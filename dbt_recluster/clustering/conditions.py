@@ -45,7 +45,7 @@ def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition
         missed.append(condition)
     texts = ", ".join(condition.text for condition in missed) or "the table is empty"
     waits_for = " or ".join(filter(None, (condition.waits_for for condition in missed)))
-    return Condition(False, f"no condition met: {texts}", waits_for)
+    return Condition(False, texts, waits_for)
 
 
 def block_count(table: ClusteredTable) -> int:

@@ -31,6 +31,7 @@ from dbt_recluster.clustering.result import (
 )
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.table_curve import recorded_curve
+from dbt_recluster.clustering.verdict import Stop, cause_text, reason_text, verdict_of
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     ConcurrentChangeError,
@@ -57,7 +58,7 @@ from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
-from dbt_recluster.planner import Blocks, Plan, clustering_information, plan
+from dbt_recluster.planner import Blocks, Plan, Reason, Why, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 from dbt_recluster.text import count_noun
 
@@ -163,9 +164,8 @@ def plan_round(
     if record is not None and record.settled.any() and not planned.can_merge:
         now = plan(blocks.planned, policy)
         if now.depth > now.threshold:
-            cause = "the last merge did not lower it, and nothing has arrived since"
-            reason = f"depth {now.depth:.4g}: {cause}"
-            planned = replace(planned, depth=now.depth, threshold=now.threshold, reason=reason, cause=cause)
+            reasons = Reason(Why.DEPTH, (now.depth,)), Reason(Stop.NOT_LOWERED)
+            planned = replace(planned, depth=now.depth, threshold=now.threshold, reasons=reasons)
     return PlannedRound(checkpoint, blocks, candidates, record, planned)
 
 
@@ -394,9 +394,14 @@ class Recluster:
     def _report(self, plan: Plan) -> None:
         """Record depth, threshold, verdict and reason of a plan in the result."""
         result = self._result
-        result.limited, result.reason, result.cause = plan.limited, plan.reason, plan.cause
+        result.limited = plan.limited
+        result.reason, result.cause = reason_text(plan.reasons), cause_text(plan.reasons)
         if plan.depth:
-            result.depth_after, result.threshold, result.verdict = plan.depth, plan.threshold, plan.verdict
+            result.depth_after, result.threshold, result.verdict = (
+                plan.depth,
+                plan.threshold,
+                verdict_of(plan),
+            )
             if not result.rounds:
                 result.depth_before = result.depth_after
 
@@ -446,11 +451,12 @@ class Recluster:
             condition = met_condition(self._table, options)
             if not condition.is_met:
                 result.waits_for = condition.waits_for or None
-                planned = Plan((), 0, 0, "")
+                planned = Plan((), 0, 0)
                 is_quick = not self._table.key.curve and 0 < block_count(self._table) <= _MOST_MEASURED
                 if result.waits_for and is_quick:
                     planned = self.plan().plan
-                return replace(planned, limited=False, reason=condition.text, cause=condition.text)
+                reason = Reason(Stop.NO_CONDITION_MET, (condition.text,))
+                return replace(planned, limited=False, reasons=(reason,))
             result.condition_met = condition.text
         if options.where is not None or options.dry_run:
             return None
@@ -528,27 +534,24 @@ class Recluster:
         is_last = len(result.rounds) == MAX_ROUNDS and bool(plan.block_sets)
         is_done = is_suspended or is_last or options.dry_run or not plan.block_sets
         is_done = is_done or (bool(result.rounds) and not options.final)
-        why, note = "", ""
+        reasons = plan.reasons
         if is_suspended:
-            why = f"suspended since {self._table.suspension or result.suspended}"
+            reasons = (Reason(Stop.SUSPENDED, (self._table.suspension or result.suspended,)),)
         elif is_last:
-            why = f"stopped after {MAX_ROUNDS} rounds"
+            reasons = (Reason(Stop.MOST_ROUNDS, (MAX_ROUNDS,)),)
         elif options.where is not None and not len(planned.blocks.blocks):
-            why = "no block can hold a row that the predicate admits"
+            reasons = (Reason(Stop.NO_BLOCK_ADMITTED),)
         elif is_done and planned.blocks.late:
-            note = f"blocks that arrived meanwhile, {planned.blocks.late}, are left to the next run"
             every = self._table.blocks(self._where, planned.snapshot_id)
             plan = plan_round(self._table, planned.checkpoint, every).plan
+            reasons = *plan.reasons, Reason(Stop.ARRIVED_LATE, (planned.blocks.late,))
         elif result.rounds and (plan.limited or plan.block_sets):
             is_spent = plan.limited and self._bytes_left is not None
             left = plan.left or sum(len(block_set.blocks) for block_set in plan.block_sets)
-            note = f"{'budget used' if is_spent else 'one round done'}; {count_noun(left, 'block')} left"
-        if why or note:
-            reason, cause = why or f"{plan.reason}; {note}", why or note
-            plan = replace(plan, reason=reason, cause=cause)
-        self._report(plan)
+            reasons = *plan.reasons, Reason(Stop.BUDGET_USED if is_spent else Stop.ROUND_DONE, (left,))
+        self._report(replace(plan, reasons=reasons))
         if is_suspended:
-            result.verdict = "suspended"
+            result.verdict = verdict_of(plan, is_suspended=True)
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
         return is_done

@@ -2,7 +2,7 @@
 
 from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.merges import BlockSet, Plan
+from dbt_recluster.planner.merges import BlockSet, Plan, Reason, Why
 from dbt_recluster.planner.metrics import (
     ClusteringInformation,
     CurveInformation,
@@ -30,6 +30,8 @@ __all__ = [
     "PolicyError",
     "ReadCosts",
     "Reads",
+    "Reason",
+    "Why",
     "best_threshold",
     "clustering_information",
     "costs_by_threshold",

@@ -16,6 +16,7 @@ Limits on bytes make such sets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from operator import itemgetter
 from typing import Any
 
@@ -71,6 +72,34 @@ class BlockSet:
     benefit_cost_left: float | None = None
 
 
+class Why(Enum):
+    """Kinds of reasons to merge, or to merge nothing, and their figures."""
+
+    DEPTH = auto()  # the depth, its limit, whether it is that of reads, whether there are several partitions
+    CURVE_COSTS = auto()  # block sets that save reads of single columns
+    SMALL_BLOCKS = (
+        auto()
+    )  # blocks to compact, the small ones of them, blocks to write, whether they will be full
+    DELETED_ROWS = auto()  # blocks, and the least share of their rows that is deleted
+    NO_BLOCKS = auto()
+    NO_CANDIDATES = auto()  # the reasons
+    SINGLE_KEYS = auto()
+    NOT_NARROWED = auto()  # blocks whose bounds a merge did not narrow
+    GREATEST_LEVEL = auto()  # the level, and blocks
+    LEVELS_WITHIN_LIMIT = auto()  # the limit
+    NO_GAIN = auto()  # whether the key is a curve
+    RUNS_OVERLAP = auto()  # although the depth is within its limit
+    NO_SET_FITS = auto()  # bytes of the budget, and of the least one that would do
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A reason as data; whoever shows it writes the sentence."""
+
+    kind: Enum
+    figures: tuple[Any, ...] = ()
+
+
 @dataclass(frozen=True)
 class Plan:
     """The block sets to merge now, if any.
@@ -79,8 +108,7 @@ class Plan:
         block_sets: Best first. No block is in two of them, so they may be merged at the same time.
         rows: Rows to rewrite in all sets; 0 if unknown.
         bytes: Bytes to read in all sets; 0 if unknown.
-        reason: Why there is, or is not, something to do.
-        cause: The part of the reason that depth, threshold and verdict leave open.
+        reasons: Why there is, or is not, something to do.
         limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
         needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
         left: If ``limited``, blocks that a plan without these limits would merge.
@@ -95,8 +123,7 @@ class Plan:
     block_sets: tuple[BlockSet, ...]
     rows: int
     bytes: int
-    reason: str
-    cause: str = ""
+    reasons: tuple[Reason, ...] = ()
     limited: bool = False
     needed: int | None = None
     left: int = 0
@@ -105,16 +132,6 @@ class Plan:
     by_reads: bool = False
     by_level: bool = False
     can_merge: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """``well clustered`` up to the threshold; above it ``deep``, or ``stuck`` if nothing may be merged.
-
-        ``well clustered by level`` if each level is up to it, and the strategy merges none with another.
-        """
-        if self.depth <= self.threshold or self.by_level:
-            return "well clustered" + " by level" * self.by_level
-        return "deep" if self.can_merge else "stuck"
 
     @property
     def members(self) -> BlockSets:

@@ -21,12 +21,10 @@ from dbt_recluster.planner.candidates import (
     own_depth,
 )
 from dbt_recluster.planner.compaction import select_compactions
-from dbt_recluster.planner.merges import BlockSet, Gain, Plan, reveals_less, simulate
+from dbt_recluster.planner.merges import BlockSet, Gain, Plan, Reason, Why, reveals_less, simulate
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies import BY_NAME, Strategy
 from dbt_recluster.planner.strategies.age_groups import compacted_levels, written_levels
-from dbt_recluster.text import count_noun
-from dbt_recluster.text import size as size_text
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
 _MERGE, _BOXES, _COMPACTION, _DELETED = range(4)
@@ -50,27 +48,24 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     if blocks.bytes is None and limit is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
-        return Plan((), 0, 0, "no blocks", "no blocks", threshold=policy.threshold or 1.0)
+        return Plan((), 0, 0, (Reason(Why.NO_BLOCKS),), threshold=policy.threshold or 1.0)
     planner = _Planner(policy.candidates(blocks), policy)
     selection = planner.select()
     can_merge, left, needed = len(selection.sets) > 0, 0, None
     worst = planner.worst(selection)
-    reason, cause = planner.reason(selection, worst)
+    reasons = planner.reasons(selection, worst)
     if not can_merge and limit is not None:
         unlimited = planner.within(None)
         everything = unlimited.select()
         if left := len(everything.sets.member):
             least = int(everything.sets.total(planner.eligible.bytes).min())
             needed = _needed_bytes(lambda most: len(planner.within(most).select().sets) > 0, limit, least)
-            fits = f"no block set fits into {size_text(limit)}; {size_text(needed, up=True)} would do"
-            reason, cause = (
-                ", and ".join(filter(None, [text, fits])) for text in unlimited.reason(everything, worst)
-            )
+            reasons = *unlimited.reasons(everything, worst), Reason(Why.NO_SET_FITS, (limit, needed))
             unbudgeted = replace(planner, policy=replace(policy, max_bytes=None))
             can_merge = policy.max_merge_bytes is None or len(unbudgeted.select().sets) > 0
     block_sets = planner.block_sets(selection)
     rows, size = sum(each.rows for each in block_sets), sum(each.bytes for each in block_sets)
-    return Plan(block_sets, rows, size, reason, cause, needed is not None, needed, left, *worst, can_merge)
+    return Plan(block_sets, rows, size, reasons, needed is not None, needed, left, *worst, can_merge)
 
 
 def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
@@ -223,67 +218,53 @@ class _Planner:
         rows_left = sets.total(eligible.rows - eligible.deleted)
         return self.policy.full_block.count(rows_left, sets.total(bytes_left))
 
-    def reason(self, selection: _Selection, worst: WorstDepth) -> tuple[str, str]:
-        """Return the reason for the selected sets, or for selecting none, and the part that needs no depth."""
-        policy, (depth, limit, by_reads, by_level) = self.policy, worst
-        ends = " at the ends of reads" if by_reads else ""
-        where = " in the worst partition" if self.eligible.blocks.partition.any() else ""
-        comparison = (
-            f"depth {depth:.4g}{ends}{where} is {'above' if depth > limit else 'at most'} {limit:.4g}"
-        )
-        parts = []
+    def reasons(self, selection: _Selection, worst: WorstDepth) -> tuple[Reason, ...]:
+        """Return the reasons for the selected sets, or for selecting none."""
+        eligible, (depth, limit, by_reads, by_level) = self.eligible, worst
+        compared = Reason(Why.DEPTH, (depth, limit, by_reads, bool(eligible.blocks.partition.any())))
+        reasons = []
         if boxes := len(selection.of(_BOXES)):
-            sets = count_noun(boxes, "block set")
-            parts.append(f"merging {sets} saves reads of single columns more than it costs")
+            reasons.append(Reason(Why.CURVE_COSTS, (boxes,)))
         if len(compactions := selection.of(_COMPACTION)):
-            parts.append(self._compactions_text(compactions))
+            reasons.append(self._compacted(compactions))
         if deleted := len(selection.of(_DELETED)):
-            have = "1 block has" if deleted == 1 else f"{deleted} blocks have"
-            parts.append(f"{have} {policy.deleted_share:.0%} or more of the rows deleted")
+            reasons.append(Reason(Why.DELETED_ROWS, (deleted, self.policy.deleted_share)))
         is_compared = (selection.kind == _MERGE).any()
         if not len(selection.sets):
-            is_compared = bool(len(self.eligible)) or depth > limit
-            parts = self._left()
-            if not len(self.eligible):
-                parts = [f"no block can be narrowed: {', or '.join(parts) or 'none may be rewritten'}"]
+            is_compared = bool(len(eligible)) or depth > limit
+            reasons = self._left()
+            if not len(eligible):
+                reasons = [Reason(Why.NO_CANDIDATES, tuple(reasons))]
             elif by_level:
-                parts.insert(0, f"that of each level is at most {limit:.4g}")
+                reasons.insert(0, Reason(Why.LEVELS_WITHIN_LIMIT, (limit,)))
             elif depth > limit:
-                parts = parts or [
-                    f"no merge would {'lower it' if self.eligible.blocks.layout is None else 'pay for itself'}"
-                ]
-            elif depth > 1 and policy.max_bytes is not None:
-                parts.insert(0, "a depth of 1 would merge further")  # runs still overlap
-        cause = ", and ".join(parts)
-        return ", and ".join(filter(None, [comparison if is_compared else "", cause])), cause
+                reasons = reasons or [Reason(Why.NO_GAIN, (eligible.blocks.layout is not None,))]
+            elif depth > 1 and self.policy.max_bytes is not None:
+                reasons.insert(0, Reason(Why.RUNS_OVERLAP))
+        return (compared, *reasons) if is_compared else tuple(reasons)
 
-    def _left(self) -> list[str]:
+    def _left(self) -> list[Reason]:
         """Return why blocks are no candidates; single keys count only if there are no candidates at all."""
         blocks, most = self.eligible.blocks, self.policy.max_level
         at_most = ~blocks.fixed & (blocks.level >= most)
         unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
         unnarrowed &= ~blocks.fixed & ~at_most
-        texts = []
+        reasons = []
         if not len(self.eligible) and not (blocks.fixed | at_most | unnarrowed).all():
-            texts.append("all are full blocks of a single key")
+            reasons.append(Reason(Why.SINGLE_KEYS))
         if unnarrowed.any():
-            texts.append(f"a merge did not narrow the bounds of {count_noun(int(unnarrowed.sum()), 'block')}")
+            reasons.append(Reason(Why.NOT_NARROWED, (int(unnarrowed.sum()),)))
         if at_most.any():
-            texts.append(
-                f"merging ends at level {most}, reached by {count_noun(int(at_most.sum()), 'block')}"
-            )
-        return texts
+            reasons.append(Reason(Why.GREATEST_LEVEL, (most, int(at_most.sum()))))
+        return reasons
 
-    def _compactions_text(self, compactions: BlockSets) -> str:
-        """Describe compactions: "53 small blocks make 6 full ones"."""
+    def _compacted(self, compactions: BlockSets) -> Reason:
         is_small, eligible = self.policy.full_block.is_small, self.eligible
-        count, written = len(compactions.member), int(self.expected_blocks(compactions).sum())
-        small = np.count_nonzero(is_small(eligible.rows, eligible.bytes)[compactions.member])
-        blocks = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
+        small = int(np.count_nonzero(is_small(eligible.rows, eligible.bytes)[compactions.member]))
         # Compactions of a lower tier leave small blocks.
         is_lower_tier = is_small(compactions.total(eligible.rows), compactions.total(eligible.bytes)).any()
-        ones = "one" if written == 1 else "ones"
-        return f"{blocks} make {written} {'larger' if is_lower_tier else 'full'} {ones}"
+        written = int(self.expected_blocks(compactions).sum())
+        return Reason(Why.SMALL_BLOCKS, (len(compactions.member), small, written, not is_lower_tier))
 
     def block_sets(self, selection: _Selection) -> tuple[BlockSet, ...]:
         """Return the selected sets as `BlockSet` records."""

@@ -9,6 +9,7 @@ from block_tables import build, describe, planned_sets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
 from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
@@ -215,14 +216,14 @@ def test_between_one_and_two_a_part_of_the_keys_becomes_one_run(depth, share):
     assert blocks.lower[block_set.blocks].max() <= np.quantile(blocks.lower, share) + 2
     plans, final = block_tables.simulate_final(blocks, policy)
     assert sum(planned.rows for planned in plans) == pytest.approx(80_000 * share, rel=0.2)
-    assert "is at most" in plan(final, policy).reason
+    assert "is at most" in reason_text(plan(final, policy).reasons)
 
 
 def test_where_no_part_helps_the_whole_is_merged():
     """One block over all keys is not over a half of them."""
     policy = Policy(depth=1.5, block_rows=100)
     _, final = block_tables.simulate_final(of_runs([*run(8, 3), (0.5, 99.5, 0)]), policy)
-    assert "is at most" in plan(final, policy).reason
+    assert "is at most" in reason_text(plan(final, policy).reasons)
 
 
 THREE_LOADS = [block for nth in range(3) for block in run(8, 0, shift=0.01 * nth)]

@@ -11,6 +11,7 @@ from block_tables import Block, any_table, check_sets, describe, in_order, plann
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dbt_recluster.clustering.verdict import cause_text, reason_text, verdict_of
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
@@ -213,10 +214,10 @@ def test_the_verdict_follows_from_the_depth_beside_its_threshold(table, policy, 
     is_above = planned.depth > planned.threshold
     merges = plan(describe(table, reads=reads), replace(policy, max_bytes=None)).block_sets
     rest = "well clustered by level" if planned.by_level else "stuck"
-    assert planned.verdict == ("well clustered" if not is_above else "deep" if merges else rest)
+    assert verdict_of(planned) == ("well clustered" if not is_above else "deep" if merges else rest)
     assert not planned.by_level or policy.strategy in ("peak", "above_average")
-    assert (f"is above {planned.threshold:.4g}" in planned.reason) <= is_above
-    assert planned.reason.endswith(planned.cause)
+    assert (f"is above {planned.threshold:.4g}" in reason_text(planned.reasons)) <= is_above
+    assert reason_text(planned.reasons).endswith(cause_text(planned.reasons))
     if policy.depth >= 1:
         assert planned.threshold == policy.depth
     for block_set in planned.block_sets:
@@ -233,7 +234,7 @@ def test_the_order_of_blocks_does_not_matter(table, policy, reads, seed):
         sets = [
             (s.level, s.run, sorted(map(repr, (blocks[i] for i in s.blocks)))) for s in planned.block_sets
         ]
-        return sets, planned.reason
+        return sets, reason_text(planned.reasons)
 
     # The planner can only tell blocks apart by the figures that it is given.
     reduced = [

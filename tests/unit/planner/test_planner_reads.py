@@ -11,6 +11,7 @@ from block_tables import planned_sets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import (
     Blocks,
     BoundsError,
@@ -157,7 +158,7 @@ def test_only_keys_at_which_reads_end_are_merged():
     assert merged(loads(4)) == list(range(32))
     blocks = loads(4, Reads([310.0], [350.0], [1000]))
     assert merged(blocks) == [3, 11, 19, 27]
-    assert "at the ends of reads" in plan(blocks, Policy(depth=2, block_rows=100)).reason
+    assert "at the ends of reads" in reason_text(plan(blocks, Policy(depth=2, block_rows=100)).reasons)
     # What is in the range between two ends is needed anyway.
     around = loads(4, Reads([10.0], [750.0], [1000]))
     assert merged(around) == [0, 7, 8, 15, 16, 23, 24, 31]

@@ -10,6 +10,7 @@ from block_tables import build, in_order, planned_sets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dbt_recluster.clustering.verdict import reason_text, verdict_of
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import SetLimits
 from dbt_recluster.planner.strategies import BY_NAME, block_widths
@@ -103,7 +104,7 @@ def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
     assert planned_sets(blocks, strategy=strategy, depth=1.7)
     planned = plan(blocks, Policy(strategy=strategy, depth=1.7, tolerance=1.05))
     assert planned.block_sets == ()
-    assert planned.reason == "depth 1.667 is at most 1.7"
+    assert reason_text(planned.reasons) == "depth 1.667 is at most 1.7"
     # A threshold that is a share of eight blocks.
     assert planned_sets(blocks, strategy=strategy, depth=0.2)
     assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
@@ -157,7 +158,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
     ],
 )
 def test_a_plan_gives_its_reason(blocks, policy, reason):
-    assert plan(blocks, Policy(**{"block_rows": 100, **policy})).reason.endswith(reason)
+    assert reason_text(plan(blocks, Policy(**{"block_rows": 100, **policy})).reasons).endswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, p
     planned = plan(
         build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy)
     )
-    assert (planned.depth, planned.threshold, planned.verdict) == verdict
+    assert (planned.depth, planned.threshold, verdict_of(planned)) == verdict
 
 
 @pytest.mark.parametrize("strategy", ["peak", "above_average"])
@@ -201,8 +202,8 @@ def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
         *_, (table, planned) = block_tables.rounds(table, Policy(strategy=strategy, depth=2, block_rows=10))
         of_all = plan(block_tables.describe(table), Policy(strategy="width", depth=2, block_rows=10))
         assert planned.depth == of_all.depth
-        verdicts.add(planned.verdict)
-        assert planned.verdict == "well clustered" + " by level" * (planned.depth > 2)
+        verdicts.add(verdict_of(planned))
+        assert verdict_of(planned) == "well clustered" + " by level" * (planned.depth > 2)
     assert len(verdicts) == 2
 
 
@@ -303,7 +304,7 @@ def test_the_next_sets_have_their_turn_where_the_first_ones_gain_nothing(strateg
             table.append(block_tables.Block(tuple(sorted(rows)), run=load))
         policy = Policy(strategy=strategy, depth=1.5, block_rows=10, max_merge_blocks=2)
         *_, (_, planned) = block_tables.rounds(table, policy)
-        assert planned.depth <= 1.5, (seed, planned.reason)
+        assert planned.depth <= 1.5, (seed, reason_text(planned.reasons))
 
 
 @pytest.mark.parametrize("most", [None, 8, 2])
