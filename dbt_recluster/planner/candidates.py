@@ -94,13 +94,13 @@ class Candidates:
         share: FloatArray = self.deleted / np.maximum(self.rows, 1)
         return share
 
-    def sets_of(self, sets: Sequence[IntArray]) -> BlockSets:
+    def sets_of(self, sets: Sequence[IntArray]) -> SetArrays:
         """Make block sets of positions in all blocks, of candidates only: int64 (k,) each."""
         place = np.full(len(self.blocks), -1)
         place[self.position] = np.arange(len(self))
         size = np.array([len(member) for member in sets], np.int64)
         member = np.concatenate([np.zeros(0, np.int64), *(np.sort(place[member]) for member in sets)])
-        return BlockSets(member, np.cumsum(size) - size)
+        return SetArrays(member, np.cumsum(size) - size)
 
     def cells(self, member: IntArray | slice = slice(None)) -> Intervals:
         """Cells of all candidates, or of those at these positions, (m,), on the axis of their own ends."""
@@ -214,8 +214,8 @@ def _values(values: IntArray | None, position: IntArray, default: int) -> IntArr
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSets:
-    """Disjoint block sets, best first."""
+class SetArrays:
+    """Disjoint block sets, best first, as arrays of their members."""
 
     member: IntArray  # positions in the candidates, int64 (m,), set after set, each in the order of the candidates
     start: IntArray  # position in `member` at which each set begins, int64 (sets,)
@@ -257,27 +257,27 @@ class BlockSets:
         """Greatest value of the candidates in each set, of the values' type: (sets,)."""
         return np.maximum.reduceat(values[self.member], self.start)
 
-    def only(self, kept: BoolArray) -> BlockSets:
+    def only(self, kept: BoolArray) -> SetArrays:
         """The sets where ``kept``, bool (sets,), is true."""
         return self if kept.all() else self.in_order(np.flatnonzero(kept))
 
-    def in_order(self, order: IntArray) -> BlockSets:
+    def in_order(self, order: IntArray) -> SetArrays:
         """The sets at these positions, int64 (k,), in their order."""
-        sets = BlockSets.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
+        sets = SetArrays.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
         return replace(sets, benefit_cost=self.ratios[order])
 
-    def at(self, position: IntArray) -> BlockSets:
+    def at(self, position: IntArray) -> SetArrays:
         """The sets with these positions of the candidates, (c,), for members."""
         return replace(self, member=position[self.member].astype(np.int64))
 
-    def then(self, later: BlockSets) -> BlockSets:
+    def then(self, later: SetArrays) -> SetArrays:
         """These sets followed by others."""
         start = np.concatenate([self.start, later.start + len(self.member)])
         ratios = np.concatenate([self.ratios, later.ratios])
-        return BlockSets(np.concatenate([self.member, later.member]), start, ratios)
+        return SetArrays(np.concatenate([self.member, later.member]), start, ratios)
 
     @classmethod
-    def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> BlockSets:
+    def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> SetArrays:
         """A set of each range of places in ``member``, int64 (sets,) each."""
         return cls(member[places_within(start, end)[0]], np.cumsum(end - start) - (end - start))
 
@@ -305,7 +305,7 @@ class WorstDepth(NamedTuple):
 
 
 # Sets of a strategy, best first, and the depth that it compared with a threshold.
-Selected: TypeAlias = tuple[BlockSets, WorstDepth]
+Selected: TypeAlias = tuple[SetArrays, WorstDepth]
 
 
 def average_depths(depth: IntArray, part: IntArray, parts: int) -> FloatArray:
@@ -314,9 +314,9 @@ def average_depths(depth: IntArray, part: IntArray, parts: int) -> FloatArray:
     return np.round(mean, 4)
 
 
-def no_sets() -> BlockSets:
+def no_sets() -> SetArrays:
     """An empty selection of block sets."""
-    return BlockSets(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return SetArrays(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class SetLimits(NamedTuple):
@@ -325,19 +325,19 @@ class SetLimits(NamedTuple):
     bytes: int | None = None
     blocks: int | None = None
     # Returns which of some sets of the candidates are worth a merge, bool (sets,).
-    worthwhile: Callable[[BlockSets], BoolArray] | None = None
+    worthwhile: Callable[[SetArrays], BoolArray] | None = None
 
-    def gainful(self, sets: BlockSets) -> BlockSets:
+    def gainful(self, sets: SetArrays) -> SetArrays:
         """The sets that are worth a merge."""
         return sets.only(self.worthwhile(sets)) if self.worthwhile and len(sets) else sets
 
-    def reached(self, sets: BlockSets, size: IntArray) -> BoolArray:
+    def reached(self, sets: SetArrays, size: IntArray) -> BoolArray:
         """Whether sets have no room for as much again, or one more block: bool (sets,)."""
         reached = sets.size >= (self.blocks or np.inf)
         return reached | (2 * sets.total(size) > (self.bytes or np.inf))
 
 
-def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> BlockSets:
+def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> SetArrays:
     """Make block sets of the blocks that a strategy selected.
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
@@ -364,7 +364,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits:
     return limits.gainful(sets)
 
 
-def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
+def own_depth(candidates: Candidates, sets: SetArrays) -> IntArray:
     """Most blocks of each set that cover one cell: int64 (sets,)."""
     # Depth is greatest where some block starts. There it is the number of blocks started less the number ended, and
     # blocks of earlier sets count equally in both.
@@ -374,7 +374,7 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
     return np.maximum.reduceat(started - ended, sets.start)
 
 
-def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BoolArray:
+def fit_into_bytes(candidates: Candidates, sets: SetArrays, max_bytes: int | None) -> BoolArray:
     """Select sets in order as far as the budget allows, skipping those that do not fit: bool (sets,)."""
     size = sets.total(candidates.bytes)
     if max_bytes is None or int(size.sum()) <= max_bytes:
@@ -388,10 +388,10 @@ def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | Non
     return kept
 
 
-def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> BlockSets:
+def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> SetArrays:
     """Split labels, which ascend, where the cells of their blocks leave a gap."""
     component = _cells_apart(candidates, member, label).components()
-    return BlockSets(member, np.flatnonzero(np.diff(component, prepend=-1)))
+    return SetArrays(member, np.flatnonzero(np.diff(component, prepend=-1)))
 
 
 def _cells_apart(candidates: Candidates, member: IntArray, label: IntArray) -> Intervals:
@@ -402,7 +402,7 @@ def _cells_apart(candidates: Candidates, member: IntArray, label: IntArray) -> I
     return Intervals(first, last + 1, (int(label.max(initial=0)) + 1) * cells)
 
 
-def cut_by_bytes(sets: BlockSets, size: IntArray, max_bytes: int) -> IntArray:
+def cut_by_bytes(sets: SetArrays, size: IntArray, max_bytes: int) -> IntArray:
     """Cut sets along the key into parts of at most ``max_bytes``, or of one block: labels, int64 (m,), ascending."""
     large = sets.total(size) > max_bytes
     total = np.cumsum(size[sets.member], dtype=np.int64)

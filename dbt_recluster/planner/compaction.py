@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, IntArray, places_within
-from dbt_recluster.planner.candidates import BlockSets, Candidates, cells_of, cut_by_bytes, no_sets
+from dbt_recluster.planner.candidates import Candidates, SetArrays, cells_of, cut_by_bytes, no_sets
 from dbt_recluster.planner.policy import Policy
 
 # The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
@@ -29,7 +29,7 @@ _FILL = (3, 4)
 _NEARLY_FULL = (2, 3)
 
 
-def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
+def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) -> SetArrays:
     """Select sets of neighbours to merge, along the key.
 
     Args:
@@ -54,11 +54,11 @@ def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) 
         return no_sets()
     stretches, anchor = _stretches(candidates, member)
     if (most := policy.set_limits.bytes) is not None:
-        label = cut_by_bytes(BlockSets(member, stretches), candidates.bytes, most)
+        label = cut_by_bytes(SetArrays(member, stretches), candidates.bytes, most)
         stretches = np.flatnonzero(np.diff(label, prepend=-1))
-    line = _Line(weight[member], small[member], anchor, policy.block_rows)
-    start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))
-    return BlockSets.of_ranges(start, end, member)
+    neighbours = _Neighbours(weight[member], small[member], anchor, policy.block_rows)
+    start, end = neighbours.compactions(stretches, np.append(stretches[1:], len(member)))
+    return SetArrays.of_ranges(start, end, member)
 
 
 def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
@@ -87,7 +87,7 @@ def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntA
     return np.append(0, np.flatnonzero(~linked) + 1), anchor
 
 
-class _Line:
+class _Neighbours:
     """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``."""
 
     def __init__(self, weight: IntArray, small: BoolArray, anchor: IntArray, full: int) -> None:

@@ -32,7 +32,7 @@ from dbt_recluster.planner.arrays import (
     ranges_where,
 )
 from dbt_recluster.planner.blocks import Blocks, Extents
-from dbt_recluster.planner.candidates import BlockSets
+from dbt_recluster.planner.candidates import SetArrays
 from dbt_recluster.planner.policy import Policy
 
 
@@ -134,11 +134,11 @@ class Plan:
     can_merge: bool = False
 
     @property
-    def members(self) -> BlockSets:
+    def members(self) -> SetArrays:
         """Positions in the planned blocks of the members of the sets, of which there is at least one."""
         size = np.array([len(block_set.blocks) for block_set in self.block_sets])
         positions = [block_set.blocks for block_set in self.block_sets]
-        return BlockSets(np.concatenate(positions), np.cumsum(size) - size)
+        return SetArrays(np.concatenate(positions), np.cumsum(size) - size)
 
     @property
     def ratios(self) -> dict[str, float | None]:
@@ -150,7 +150,7 @@ class Plan:
         return dict(zip(("benefit_cost", "benefit_cost_left"), least, strict=True))
 
 
-def reveals_less(blocks: Blocks, sets: BlockSets) -> BoolArray:
+def reveals_less(blocks: Blocks, sets: SetArrays) -> BoolArray:
     """Whether merging each set removes more overlap, in ranks, than it reveals, or reveals none: bool (sets,)."""
     extents = blocks.extents
     hidden = (extents.shown_lower != extents.lower) | (extents.shown_upper != extents.upper)
@@ -180,13 +180,13 @@ class Gain:
     """
 
     blocks: Blocks
-    sets: BlockSets  # members are positions in the blocks
+    sets: SetArrays  # members are positions in the blocks
     segments: Segments  # the cells of each set, cut where its members begin and end
     surplus: IntArray  # members over each segment, but one: int32 (segments,)
     depth: IntArray  # blocks over each cell, int32 (cells,)
 
     @classmethod
-    def of(cls, blocks: Blocks, sets: BlockSets) -> Gain:
+    def of(cls, blocks: Blocks, sets: SetArrays) -> Gain:
         """Compute the gain of each set."""
         cells = blocks.cells
         members = cells.take(sets.member)
@@ -266,7 +266,7 @@ class WrittenBlocks:
     block_set: IntArray  # index of the set that each comes from, int64 (w,)
 
 
-def written_blocks(blocks: Blocks, sets: BlockSets, expected: IntArray, block_rows: int) -> WrittenBlocks:
+def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_rows: int) -> WrittenBlocks:
     """Predict the blocks that merging some sets will write.
 
     Args:

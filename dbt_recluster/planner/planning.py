@@ -12,9 +12,9 @@ from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Interv
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.box_sets import BoxSets
 from dbt_recluster.planner.candidates import (
-    BlockSets,
     Candidates,
     Selected,
+    SetArrays,
     WorstDepth,
     fit_into_bytes,
     no_sets,
@@ -24,7 +24,7 @@ from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import BlockSet, Gain, Plan, Reason, Why, reveals_less, simulate
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies import BY_NAME, Strategy
-from dbt_recluster.planner.strategies.age_groups import compacted_levels, written_levels
+from dbt_recluster.planner.strategies.payback import compacted_levels, written_levels
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
 _MERGE, _BOXES, _COMPACTION, _DELETED = range(4)
@@ -84,11 +84,11 @@ def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int
 class _Selection:
     """The sets of a plan, best first."""
 
-    sets: BlockSets
+    sets: SetArrays
     kind: IntArray  # `_MERGE`, `_BOXES`, `_COMPACTION` or `_DELETED` for each set, int64 (sets,)
     worst: WorstDepth  # the depth that the strategy compared with a threshold
 
-    def of(self, kind: int) -> BlockSets:
+    def of(self, kind: int) -> SetArrays:
         """The sets of one kind."""
         return self.sets.only(self.kind == kind)
 
@@ -167,7 +167,7 @@ class _Planner:
         sets, worst = strategy.select(candidates, thresholds, limits)
         return sets.at(place), worst
 
-    def _worthwhile(self, sets: BlockSets) -> BoolArray:
+    def _worthwhile(self, sets: SetArrays) -> BoolArray:
         """Whether each set lowers a depth, leaves fewer blocks, or rewrites a block with many deleted rows."""
         eligible, policy, in_blocks = self.eligible, self.policy, sets.at(self.eligible.position)
         gain, expected = Gain.of(eligible.blocks, in_blocks), self.expected_blocks(sets)
@@ -177,7 +177,7 @@ class _Planner:
         worth |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
         return worth & reveals_less(eligible.blocks, in_blocks)
 
-    def _deleted(self, taken: IntArray) -> BlockSets:
+    def _deleted(self, taken: IntArray) -> SetArrays:
         """Make a set of each block that has `Policy.deleted_share` of its rows deleted and is in no other set.
 
         Merging it with itself writes the rows that are left, within its bounds, so no key becomes deeper, and the new
@@ -189,9 +189,9 @@ class _Planner:
         if self.policy.max_merge_bytes is not None:
             worth &= self.eligible.bytes <= self.policy.max_merge_bytes
         member = np.flatnonzero(worth)
-        return BlockSets(member, np.arange(len(member)))
+        return SetArrays(member, np.arange(len(member)))
 
-    def _savings(self, sets: BlockSets) -> FloatArray:
+    def _savings(self, sets: SetArrays) -> FloatArray:
         """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
 
         A read of one key opens every block over the key; a read of a range, or the planning of a scan, every block in
@@ -211,7 +211,7 @@ class _Planner:
         savings: FloatArray = (np.maximum(removed, 0) + fewer + wasted) / np.maximum(cost, 1)
         return savings
 
-    def expected_blocks(self, sets: BlockSets) -> IntArray:
+    def expected_blocks(self, sets: SetArrays) -> IntArray:
         """Blocks that merging each set will write: int64 (sets,)."""
         eligible = self.eligible
         bytes_left = np.ceil(eligible.bytes * (1 - eligible.deleted_share)).astype(np.int64)
@@ -258,7 +258,7 @@ class _Planner:
             reasons.append(Reason(Why.GREATEST_LEVEL, (most, int(at_most.sum()))))
         return reasons
 
-    def _compacted(self, compactions: BlockSets) -> Reason:
+    def _compacted(self, compactions: SetArrays) -> Reason:
         is_small, eligible = self.policy.full_block.is_small, self.eligible
         small = int(np.count_nonzero(is_small(eligible.rows, eligible.bytes)[compactions.member]))
         # Compactions of a lower tier leave small blocks.
@@ -293,7 +293,7 @@ class _Planner:
         return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
 
 
-def _expected_depth(eligible: Candidates, sets: BlockSets) -> IntArray:
+def _expected_depth(eligible: Candidates, sets: SetArrays) -> IntArray:
     """Greatest depth over each set's cells when every set has become disjoint blocks: int32 (sets,)."""
     untouched = np.ones(len(eligible), np.bool_)
     untouched[sets.member] = False

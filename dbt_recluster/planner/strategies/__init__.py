@@ -14,9 +14,9 @@ import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, dense_ranks, ranges_where
 from dbt_recluster.planner.candidates import (
-    BlockSets,
     Candidates,
     Selected,
+    SetArrays,
     SetLimits,
     WorstDepth,
     average_depths,
@@ -24,8 +24,7 @@ from dbt_recluster.planner.candidates import (
     no_sets,
     own_depth,
 )
-from dbt_recluster.planner.strategies.age_groups import written_levels
-from dbt_recluster.planner.strategies.payback import payback, surplus_overlap
+from dbt_recluster.planner.strategies.payback import payback, surplus_overlap, written_levels
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
@@ -112,16 +111,16 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
     average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
     units, partition = candidates.units(), candidates.partition
 
-    def removed(sets: BlockSets) -> FloatArray:
+    def removed(sets: SetArrays) -> FloatArray:
         """Overlap that merging sets removes from each partition, in units: float64 (partitions,)."""
         overlap = sets.total(units.length) - (sets.greatest(units.end) - sets.least(units.begin))
         return np.bincount(partition[sets.member[sets.start]], overlap, len(threshold)).astype(np.float64)
 
-    all_overlaps = BlockSets(np.arange(len(units)), np.flatnonzero(np.diff(units.components(), prepend=-1)))
+    all_overlaps = SetArrays(np.arange(len(units)), np.flatnonzero(np.diff(units.components(), prepend=-1)))
     wanted = np.maximum(surplus_overlap(average, threshold) * removed(all_overlaps), average > threshold)
     bucket = _buckets(block_widths(candidates), limits.blocks or _FAN_OUT)
 
-    def select(limits: SetLimits) -> BlockSets:
+    def select(limits: SetLimits) -> SetArrays:
         sets = no_sets()
         for narrowest in reversed(range(1 + int(bucket.max()))):
             deep = removed(sets) < wanted
@@ -191,11 +190,11 @@ class Strategy:
     """
 
     select: Callable[[Candidates, FloatArray, SetLimits], Selected]
-    written_levels: Callable[[Candidates, BlockSets], IntArray]
+    written_levels: Callable[[Candidates, SetArrays], IntArray]
     compacts: bool = False
 
 
-def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
+def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:
     """One more than the greatest level in each set."""
     return sets.greatest(candidates.level).astype(np.int64) + 1
 

@@ -1,5 +1,7 @@
 """The default strategy: its arithmetic against quadratic twins, and the block sets it selects."""
 
+import doctest
+import importlib
 import itertools
 
 import block_tables
@@ -11,8 +13,13 @@ from hypothesis import strategies as st
 
 from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
-from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
+from dbt_recluster.planner.strategies.payback import (
+    AgeGroups,
+    level_of_loads,
+    loads_of_level,
+    removed_coverage,
+    split_keys,
+)
 
 
 @st.composite
@@ -194,6 +201,11 @@ def test_a_run_is_decided_on_as_a_whole():
     young = [(a, b, 13) for a, b, _ in run(40, 0) if not 40 <= a < 60]
     (members,) = sets_of(run(400, 14) + young + run(8, 0, 99.0, shift=0.3), 1.4)
     assert set(range(400)) <= set(members)
+
+
+def test_the_steps_of_the_documented_example():
+    failed, attempted = doctest.testmod(importlib.import_module(split_keys.__module__))
+    assert (failed, attempted > 0) == (0, True)
 
 
 def test_a_set_says_why_it_was_selected():
