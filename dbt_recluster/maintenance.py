@@ -33,12 +33,7 @@ from typing import Annotated, Any
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
-from dbt_recluster.advice.overview import (
-    Overview,
-    table_overview,
-    totals,
-    totals_by,
-)
+from dbt_recluster.advice.overview import Overview, table_overview, totals, totals_by
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history

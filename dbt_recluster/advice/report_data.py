@@ -49,14 +49,10 @@ class ReportData:
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
     now: DrawnBlocks
-    before: (
-        DrawnBlocks | None
-    )  # before the last recluster; None if there was none, or its snapshots have expired
+    before: DrawnBlocks | None  # the last recluster; None without one, or if its snapshots have expired
     after: DrawnBlocks | None  # after it, likewise
     changed: bool  # whether the table has changed since then
-    on_curve: Mapping[
-        str, DrawnBlocks
-    ]  # along each column of its curve, by the column's name; empty without one
+    on_curve: Mapping[str, DrawnBlocks]  # along each column of its curve, by name; empty without one
     threshold: float | None  # the greatest average depth allowed; None if partitions have different ones
     balance: Balance | None  # of the past week's reclustering (:meth:`CostModel.balance`)
     prices: PriceList | None  # by which the overview's money was counted

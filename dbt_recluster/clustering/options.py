@@ -276,9 +276,7 @@ class When:
     seconds: float | None = None  # the most seconds that it may run, for which it is run
     skipped: float | None = None  # the least share of the table's blocks that reads skip
     ratio: float | None = None  # the least clustering ratio, 0 to 100
-    selectivity: float | None = (
-        None  # the least share of the opened rows that it returns, for which it is run
-    )
+    selectivity: float | None = None  # the least share of the opened rows that it returns; it is run
 
 
 def _above_zero(values: Any) -> dict[str, Any]:

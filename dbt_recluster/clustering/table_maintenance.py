@@ -123,6 +123,8 @@ class Maintained(Result):
 class TableMaintenance:
     """Cleans up after a table's commits, for the operations of the same names, which say what arguments mean.
 
+    Methods raise OptionError for a bad argument, and MaintenanceError where they would do harm or Iceberg fails.
+
     Args:
         table: The table.
         now: The current time, UTC; None is that of each call.
@@ -144,15 +146,7 @@ class TableMaintenance:
         force: bool = False,
         dry_run: bool = False,
     ) -> SnapshotsExpired:
-        """Expire snapshots, and delete the files that no other snapshot has.
-
-        Branches and tags stay, but for those past ``history.expire.max-ref-age-ms``.
-
-        Raises:
-            OptionError: ``older_than`` lies in the future, or ``retain_last`` is not a number of snapshots.
-            MaintenanceError: A running query may need what would go; files may belong to other tables
-                (``gc.enabled``); or Iceberg fails.
-        """
+        """Expire snapshots, and branches and tags past ``history.expire.max-ref-age-ms``; delete files left by them."""
         with self._step("expire_snapshots") as task:
             older_than = self._past(task, older_than, force)
             if retain_last is not None:
@@ -170,14 +164,7 @@ class TableMaintenance:
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
     ) -> OrphansRemoved:
-        """Delete orphan files: files in the table's directories that no snapshot references.
-
-        Raises:
-            OptionError: ``older_than`` lies in the future.
-            CatalogError: The catalog does not list its tables.
-            MaintenanceError: ``older_than`` is too young; another table writes into the same directories, or cannot be
-                read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
-        """
+        """Delete orphan files; raise CatalogError if the catalog does not list its tables."""
         with self._step("remove_orphan_files") as task:
             older_than = self._past(task, older_than, force)
             own = directories(self._table)

@@ -52,6 +52,16 @@ class Stop(Enum):
     ROUND_DONE = auto()  # blocks left
 
 
+# The sentences of those without figures.
+_PLAIN: dict[Enum, str] = {
+    Why.NO_BLOCKS: "no blocks",
+    Why.SINGLE_KEYS: "all are full blocks of a single key",
+    Why.RUNS_OVERLAP: "a depth of 1 would merge further",
+    Stop.NO_BLOCK_ADMITTED: "no block can hold a row that the predicate admits",
+    Stop.NOT_LOWERED: "the last merge did not lower it, and nothing has arrived since",
+    Stop.UNCHANGED: "nothing has changed since the last check of the table",
+    Stop.STILL_CLUSTERED: "unchanged since its last recluster",
+}
 _NOTES = (Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE)
 # What goes before a reason that follows another.
 _LINKS: dict[Enum, str] = {
@@ -92,12 +102,8 @@ def _sentence(reason: Reason) -> str:
         case Why.DELETED_ROWS, count, share:
             have = "1 block has" if count == 1 else f"{count} blocks have"
             return f"{have} {share:.0%} or more of the rows deleted"
-        case Why.NO_BLOCKS, *_:
-            return "no blocks"
         case Why.NO_CANDIDATES, *reasons:
             return f"no block can be narrowed: {', or '.join(map(_sentence, reasons)) or 'none may be rewritten'}"
-        case Why.SINGLE_KEYS, *_:
-            return "all are full blocks of a single key"
         case Why.NOT_NARROWED, count:
             return f"a merge did not narrow the bounds of {count_noun(count, 'block')}"
         case Why.GREATEST_LEVEL, level, count:
@@ -106,24 +112,14 @@ def _sentence(reason: Reason) -> str:
             return f"that of each level is at most {limit:.4g}"
         case Why.NO_GAIN, is_curve:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
-        case Why.RUNS_OVERLAP, *_:
-            return "a depth of 1 would merge further"
         case Why.NO_SET_FITS, limit, needed:
             return f"no block set fits into {size(limit)}; {size(needed, up=True)} would do"
         case Stop.SUSPENDED, suspension:
             return f"suspended since {suspension}"
         case Stop.NO_CONDITION_MET, text:
             return f"no condition met: {text}"
-        case Stop.NO_BLOCK_ADMITTED, *_:
-            return "no block can hold a row that the predicate admits"
         case Stop.MOST_ROUNDS, rounds:
             return f"stopped after {rounds} rounds"
-        case Stop.NOT_LOWERED, *_:
-            return "the last merge did not lower it, and nothing has arrived since"
-        case Stop.UNCHANGED, *_:
-            return "nothing has changed since the last check of the table"
-        case Stop.STILL_CLUSTERED, *_:
-            return "unchanged since its last recluster"
         case Stop.OF_CHANGED_PARTITIONS, count:
             return f"in the {count_noun(count, 'partition')} changed since the last check of the table"
         case Stop.ARRIVED_LATE, count:
@@ -132,4 +128,4 @@ def _sentence(reason: Reason) -> str:
             return f"budget used; {count_noun(left, 'block')} left"
         case Stop.ROUND_DONE, left:
             return f"one round done; {count_noun(left, 'block')} left"
-    raise AssertionError(reason)
+    return _PLAIN[reason.kind]

@@ -14,18 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from dbt_recluster.key.box_tree import (
-    Points,
-    box_costs,
-    cut_into_boxes,
-    hulls,
-    points_in_boxes,
-    tile_sides,
-)
+from dbt_recluster.key.box_tree import Points, box_costs, cut_into_boxes, hulls, points_in_boxes, tile_sides
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.policy import Policy
+
+# `python benchmarks/curves.py` measures what other values of these constants cost.
 
 # No merge pays that takes less than this share off what its blocks cost.
 _LEAST_SAVING = 0.05

@@ -288,9 +288,7 @@ class WorstDepth(NamedTuple):
     depth: float = 0.0  # its reducible depth, the mean over its candidates; 0 without candidates
     limit: float = 1.0  # the greatest depth allowed
     by_reads: bool = False  # whether it is the read depth instead
-    by_level: bool = (
-        False  # whether only blocks of different levels exceed it, which the strategy does not merge
-    )
+    by_level: bool = False  # whether only blocks of different levels exceed it, which stay
 
     @property
     def excess(self) -> float:

@@ -12,7 +12,7 @@ from dbt_recluster.planner.arrays import BoolArray, IntArray, places_within
 from dbt_recluster.planner.candidates import Candidates, SetArrays, cells_of, cut_by_bytes, no_sets
 from dbt_recluster.planner.policy import Policy
 
-# The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
+# These figures come from trials on sizes alone; `python benchmarks/small_blocks.py` measures whole tables.
 
 # A compaction that leaves a small block must be this many times its largest member. So a row passes through one tier
 # for each power of 4 between its load and half a block. Ordered loads of a tenth of a block: 1.46 blocks for each full

@@ -77,9 +77,7 @@ class Why(Enum):
 
     DEPTH = auto()  # the depth, its limit, whether it is that of reads, whether there are several partitions
     CURVE_COSTS = auto()  # block sets that save reads of single columns
-    SMALL_BLOCKS = (
-        auto()
-    )  # blocks to compact, the small ones of them, blocks to write, whether they will be full
+    SMALL_BLOCKS = auto()  # blocks to compact, small ones of them, blocks to write, whether these are full
     DELETED_ROWS = auto()  # blocks, and the least share of their rows that is deleted
     NO_BLOCKS = auto()
     NO_CANDIDATES = auto()  # the reasons

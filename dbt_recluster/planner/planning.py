@@ -23,7 +23,7 @@ from dbt_recluster.planner.candidates import (
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import BlockSet, Gain, Plan, Reason, Why, reveals_less, simulate
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.strategies import BY_NAME, Strategy
+from dbt_recluster.planner.strategies import BY_NAME
 from dbt_recluster.planner.strategies.payback import compacted_levels, written_levels
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
@@ -112,8 +112,8 @@ class _Planner:
         if strategy.compacts and eligible.blocks.layout is not None and len(eligible):
             boxes = BoxSets(eligible, eligible.blocks.layout, policy)
             own = eligible.sets_of(boxes.select())
-            worst = self._by_depth(strategy, own.member[:0])[1] if len(own) else None
-        sets, of_rest = self._by_depth(strategy, own.member)
+            worst = self._by_depth()[1] if len(own) else None
+        sets, of_rest = self._by_depth(own.member)
         if boxes is not None:
             in_blocks = sets.at(eligible.position)
             sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
@@ -147,14 +147,12 @@ class _Planner:
         is_met = worst.excess <= 1 or worst.by_level
         if is_met and np.count_nonzero(could_be_narrowed) > len(self.eligible):
             every = Candidates.at(blocks, could_be_narrowed, self.policy.full_block)
-            kept = replace(self, eligible=every)._by_depth(
-                BY_NAME[self.policy.strategy], np.zeros(0, np.int64)
-            )[1]
-            worst = max(worst, kept, key=lambda one: one.excess)
+            kept = replace(self, eligible=every)._by_depth()
+            worst = max(worst, kept[1], key=lambda one: one.excess)
         depth, limit = (round(value / tolerance, 4) for value in worst[:2])
         return worst._replace(depth=max(depth, 1.0), limit=limit)
 
-    def _by_depth(self, strategy: Strategy, taken: IntArray) -> Selected:
+    def _by_depth(self, taken: IntArray | slice = slice(0)) -> Selected:
         """Select the strategy's sets among the candidates that are not taken, given by position."""
         free = np.ones(len(self.eligible), np.bool_)
         free[taken] = False
@@ -164,7 +162,7 @@ class _Planner:
             return no_sets(), WorstDepth(limit=float(thresholds.max()))
         candidates = self.eligible if free.all() else self.eligible.take(free)
         limits = self.policy.set_limits._replace(worthwhile=replace(self, eligible=candidates)._worthwhile)
-        sets, worst = strategy.select(candidates, thresholds, limits)
+        sets, worst = BY_NAME[self.policy.strategy].select(candidates, thresholds, limits)
         return sets.at(place), worst
 
     def _worthwhile(self, sets: SetArrays) -> BoolArray:

@@ -26,6 +26,8 @@ from dbt_recluster.planner.arrays import (
 )
 from dbt_recluster.planner.ranks import Keys, key_columns, length, rank_column, unbounded_masks
 
+# `python benchmarks/reads.py` measures what other values of these constants cost.
+
 # Planning assumes that this share of the reads is spread evenly over the table. Otherwise keys at which no known read
 # ends would overlap without bound.
 EVEN_SHARE = 0.05

@@ -269,9 +269,7 @@ class AgeGroups:
     group: IntArray  # code of each block's group, int32 (n,)
     by_age: list[IntArray]  # positions of the blocks of each age, int32, from the youngest to the oldest
     covered: BoolArray  # blocks under another block of the same age or younger, (n,)
-    benefit_cost: (
-        FloatArray  # ratio for merging each group, float64 (groups,); 0 if no block of it is covered
-    )
+    benefit_cost: FloatArray  # ratio of each group, float64 (groups,); 0 if no block of it is covered
 
     def __len__(self) -> int:
         """Number of blocks."""
