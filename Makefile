@@ -90,6 +90,11 @@ memory: $(READY) ## A block set of four times the heap
 bench: ## List the benchmarks, each with its first line
 	@cd benchmarks && awk 'FNR == 1 && /^"""/ {sub(/^"""/, ""); sub(/"""$$/, ""); printf "  %-24s %s\n", FILENAME, $$0}' *.py
 
+scoreboard: $(READY) ## Who selects blocks how, and the rows rewritten at equal blocks opened
+	@$(RUN)/python benchmarks/frontier.py --seeds 7 --scoreboard 7
+	@$(RUN)/python benchmarks/reads.py --seeds 5 6 7
+	@$(RUN)/python benchmarks/curves.py events
+
 merge: $(READY) ## The merge beside Iceberg's own rewrites of the same files
 	@$(RUN)/python benchmarks/merge.py
 
@@ -103,4 +108,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory bench merge clean
+.PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory bench scoreboard merge clean

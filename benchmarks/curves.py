@@ -130,8 +130,30 @@ class Loads:
             after.append(((table.rewritten - before) / self.rows, queries.opened(table)))
         return after
 
+    def rewritten(self, every: int, key: Callable[[list[IntArray]], IntArray], all_rows: bool) -> list[After]:
+        """Put all rows, or the new ones, in the order of a key every few loads, which arrive sorted by it."""
+        settled, new, after = list[IntArray](), list[IntArray](), list[After]()
+
+        def cut(rows: IntArray) -> list[IntArray]:
+            return [rows[part] for part in along(key([each[rows] for each in self.columns]), self.block_rows)]
+
+        for number, queries in enumerate(self.queries):
+            rows, work = np.arange(self.rows * number, self.rows * (number + 1)), 0
+            new += cut(rows)
+            if (number + 1) % every == 0:
+                merged = np.concatenate([*settled, *new] if all_rows else new)
+                settled, new, work = cut(merged) if all_rows else settled + cut(merged), [], len(merged)
+            table = written(self.columns, [*settled, *new], self.block_rows)
+            after.append((work / self.rows, queries.opened(table)))
+        return after
+
     def _until(self, number: int) -> list[IntArray]:
         return [column[: self.rows * (number + 1)] for column in self.columns]
+
+
+def hilbert(columns: list[IntArray]) -> IntArray:
+    """Places along a Hilbert curve through the ranks of the values."""
+    return Curve.of(arrow(columns)).index(arrow(columns))
 
 
 def means(after: Sequence[After]) -> After:
@@ -191,6 +213,8 @@ def table_events(loads: int = 20) -> Result:
         for label in ("sorted", "unsorted")
         for depth in (8, 4, 1.6)
     }
+    runs["Delta's cubes of 5 loads"] = series.rewritten(5, hilbert, all_rows=False)
+    runs["Iceberg's z-order of all, every 5 loads"] = series.rewritten(5, z_order, all_rows=True)
     rows = []
     for label, run in {**runs, "at once, in boxes": series.at_once}.items():
         rewritten, (user, day, box) = means(run[len(run) // 2 :])

@@ -16,8 +16,8 @@ from typing import Any
 
 import command
 import numpy as np
-from frontier import strategy
-from workloads import BLOCK_ROWS, LOAD_ROWS, FloatArray, Point, Table, best_at, full_sort
+from competitors import Step, boundary, full_sort, strategy
+from workloads import BLOCK_ROWS, LOAD_ROWS, FloatArray, Point, Table, best_at
 
 from dbt_recluster.planner import Reads
 
@@ -74,33 +74,7 @@ def loads_of(shape: str, random: np.random.Generator, loads: int) -> Iterator[Fl
         yield keys
 
 
-def boundary(threshold: float) -> Callable[[Table], None]:
-    """Merge the blocks over every end of a query that more than this many blocks are over: only these.
-
-    This is the rule of WAIR (arXiv 2602.23289) as far as its abstract tells: boundary blocks of a sliding window of
-    queries, the most critical ends, which are those at which most blocks are wasted, and no others.
-    """
-
-    def step(table: Table) -> None:
-        if table.reads is None:
-            return
-        ends = np.unique(np.concatenate([table.reads.lower, table.reads.upper]))
-        while True:
-            lower, upper = table.lower, table.upper
-            over = (lower[:, None] < ends) & (upper[:, None] > ends)
-            deep = over.sum(axis=0) > threshold
-            members = np.flatnonzero(over[:, deep].any(axis=1))
-            if len(members) == 0:
-                return
-            order = members[np.argsort(lower[members])]
-            reach = np.maximum.accumulate(upper[order])
-            start = np.flatnonzero(np.append(True, lower[order][1:] > reach[:-1]))
-            table.merge_sets([(part.tolist(), 0) for part in np.split(order, start[1:])])
-
-    return step
-
-
-STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
+STEPS: dict[str, Callable[[float], Step]] = {
     "with reads": strategy("payback", with_reads=True),
     "without": strategy("payback"),
     "WAIR": boundary,
@@ -150,11 +124,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 for name in STEPS
             }
             figures[f"{shape}, {seed}"] = curves
-            print(f"{shape}, seed {seed}", flush=True)
-            ours, *others = curves
-            for name in others:
-                mean, worst = ratio(curves[ours], curves[name])
-                print(f"  {ours} / {name}: {mean:.2f}, worst {worst:.2f}", flush=True)
+            print(f"{shape}, seed {seed}: measured", flush=True)
+    ours, *others = STEPS
+    rows = []
+    for shape in options.shapes:
+        curves = [figures[f"{shape}, {seed}"] for seed in options.seeds]
+        found = [[ratio(each[ours], each[name]) for each in curves] for name in others]
+        cells = [(float(np.exp(np.mean(np.log([mean for mean, _ in of])))), max(of)[1]) for of in found]
+        rows.append([shape, *(f"{mean:.2f}, worst {worst:.2f}" for mean, worst in cells)])
+    command.markdown(["reads", *(f"over {name}" for name in others)], rows)
     return figures
 
 

@@ -105,7 +105,6 @@ class Table:
 
     Attributes:
         block_rows: Rows in a full block.
-        known: Whether the planner is given levels and runs.
         keys: Sorted keys of every block.
         level: Level of every block.
         run: Run of every block.
@@ -116,7 +115,6 @@ class Table:
     """
 
     block_rows: int = BLOCK_ROWS
-    known: bool = True
     keys: list[FloatArray] = field(default_factory=list)
     level: list[int] = field(default_factory=list)
     run: list[int] = field(default_factory=list)
@@ -137,10 +135,8 @@ class Table:
 
     def blocks(self, **more: Any) -> Blocks:
         """Describe the blocks to the planner."""
-        if self.known:
-            more |= {"level": np.array(self.level), "run": np.array(self.run)}
-        rows = np.array([len(part) for part in self.keys])
-        return Blocks.build(self.lower, self.upper, rows=rows, **more)
+        rows, level, run = (np.array(each) for each in (list(map(len, self.keys)), self.level, self.run))
+        return Blocks.build(self.lower, self.upper, rows=rows, level=level, run=run, **more)
 
     def load(self, keys: FloatArray) -> None:
         """Append a load as one sorted run."""
@@ -182,16 +178,6 @@ class Table:
         self.run += [self.runs] * len(parts)
 
 
-def full_sort(threshold: float) -> Callable[[Table], None]:
-    """Return a step that rewrites the whole table when its average depth is above the threshold."""
-
-    def step(table: Table) -> None:
-        if table.blocks().intervals.depths().mean() > threshold:
-            table.merge_sets([(list(range(len(table.keys))), 0)])
-
-    return step
-
-
 class Point(NamedTuple):
     """Result of one threshold.
 
@@ -211,13 +197,11 @@ def best_at(points: list[Point], scan: float) -> float:
     return min((point.write_amplification for point in points if point.scan <= scan), default=np.inf)
 
 
-def simulate(
-    workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
-) -> Point:
+def simulate(workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int) -> Point:
     """Load and recluster in turn, and read random keys after every load."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
-    table, scans = Table(known=known), []
+    table, scans = Table(), []
     for load in _LOADS[name](random, loads):
         if arrival == "sorted" and not load.is_backlog:
             table.load(load.keys)
