@@ -55,7 +55,7 @@ def server(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tri
         for name, value in catalog_settings(CATALOG, catalog).items():
             spark.conf.set(name, value)
         spark.sql(f"show namespaces in {CATALOG}")
-        with trino.server(directory, CATALOG, url, directory / "warehouse") as running:
+        with trino.server(directory, CATALOG, url, (directory / "warehouse").as_uri()) as running:
             yield running
 
 

@@ -98,12 +98,21 @@ class Server:
 
     def requests(self) -> Counter[str]:
         """Return how many requests of each kind it has answered; a HEAD counts as GET."""
-        with urllib.request.urlopen(f"http://{HOST}:{self._ports['metrics']}/metrics") as page:
-            text = page.read().decode()
         counts = Counter[str]()
-        for kind, number in re.findall(r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\d+)', text):
-            counts[kind] += int(number)
+        for kind, number in re.findall(
+            r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)', self._metrics()
+        ):
+            counts[kind] += int(float(number))
         return counts
+
+    def bytes(self) -> int:
+        """Return how many bytes it has sent and received."""
+        found = re.findall(r"SeaweedFS_s3_bucket_traffic_\w+_bytes_total\{.*\} (\S+)", self._metrics())
+        return sum(int(float(number)) for number in found)
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(f"http://{HOST}:{self._ports['metrics']}/metrics") as page:
+            return str(page.read().decode())
 
     def settings(self, scheme: str, url: str) -> dict[str, str]:
         """Return Spark's settings for a catalog ``lake`` at a JDBC ``url``, by S3A or, for ``s3``, by S3FileIO."""
@@ -131,6 +140,14 @@ class Server:
             }
         path = ":".join(map(str, (iceberg_jar(), postgres.DRIVER, *map(from_maven, _JARS[scheme]))))
         return {**chosen, **catalog_settings("lake", catalog), "spark.driver.extraClassPath": path}
+
+    @property
+    def trino_files(self) -> str:
+        """Trino's settings for a catalog of this store, of which it keeps nothing in memory."""
+        return (
+            f"fs.native-s3.enabled=true\niceberg.metadata-cache.enabled=false\ns3.endpoint={self.endpoint}\ns3.region=us-east-1\n"
+            f"s3.path-style-access=true\ns3.aws-access-key={ACCESS_KEY}\ns3.aws-secret-key={SECRET_KEY}\n"
+        )
 
     def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
         """Return the contents of all objects of a bucket, by path."""

@@ -71,14 +71,17 @@ class Trino(NamedTuple):
 
 
 @contextmanager
-def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator[Trino]:
+def server(
+    directory: Path, catalog: str, url: str, warehouse: str, files: str = "fs.hadoop.enabled=true\n"
+) -> Iterator[Trino]:
     """Run Trino with a catalog ``iceberg``, Spark's one in PostgreSQL at ``url``; skip where it cannot run.
 
     Args:
         directory: For its files.
         catalog: Spark's name of the catalog.
         url: The JDBC URL. Spark must have opened the catalog: Trino does not create its tables.
-        warehouse: The directory of the tables.
+        warehouse: The URI of the tables' directory.
+        files: Settings of its file system.
     """
     java, home, port, collector_port = _java(), _home(), free_port(), free_port()
     for name, lines in {
@@ -95,7 +98,7 @@ def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator
         f"iceberg.jdbc-catalog.driver-class=org.postgresql.Driver\niceberg.jdbc-catalog.connection-url={url}\n"
         "iceberg.jdbc-catalog.connection-user=postgres\niceberg.jdbc-catalog.schema-version=V1\n"
         f"iceberg.jdbc-catalog.catalog-name={catalog}\n"
-        f"iceberg.jdbc-catalog.default-warehouse-dir={warehouse.as_uri()}\nfs.hadoop.enabled=true\n"
+        f"iceberg.jdbc-catalog.default-warehouse-dir={warehouse}\n{files}"
         "iceberg.expire-snapshots.min-retention=0s\niceberg.remove-orphan-files.min-retention=0s\n",
     }.items():
         file = directory / "etc" / name
