@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import from_maven
 from programs import BENCHMARKS, figures, run
 
 
@@ -38,13 +37,6 @@ def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> No
     found = figures(BENCHMARKS / "cluster.py", "--mb", "40", json_file=tmp_path / "found.json")
     assert all(size > 0 for size in found["whole"]["read_mb"])
     assert found["lost executor"]["killed"]
-
-
-def test_a_merge_under_comet_keeps_every_row(tmp_path: Path) -> None:
-    jar = from_maven("org.apache.datafusion:comet-spark-spark3.5_2.12:0.12.0")
-    options = ["--cases", "comet", "--jar", str(jar), "--scale", "0.005", "--pairs", "1"]
-    found = figures(BENCHMARKS / "merge.py", *options, json_file=tmp_path / "found.json")
-    assert found["cases"]["comet"]["without"]["ratio"] > 0
 
 
 @pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
