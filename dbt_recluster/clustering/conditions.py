@@ -63,18 +63,14 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
         # The snapshots may expire before the next build.
         table.iceberg.set_property(CHANGES, CHANGES.dump(asdict(changes)))
-    rows = changes.rows
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
-    share = rows / max(1, (current.count("total-records") or 0) if current else 0)
-    for limit, count, what in (
-        (after.rows, rows, "changed"),
-        (after.deleted, changes.deleted, "deleted"),
-        (after.updated, changes.updated, "updated"),
-    ):
-        if limit is not None:
-            more = f"{limit - count:,.0f} more rows{'' if what == 'changed' else f' {what}'}"
-            yield Condition(count >= limit, f"{count:,} of {limit:,.0f} rows {what}", more)
+    share = changes.rows / max(1, (current.count("total-records") or 0) if current else 0)
+    for name, verb in (("rows", "changed"), ("deleted", "deleted"), ("updated", "updated")):
+        if (limit := getattr(after, name)) is not None:
+            count = getattr(changes, name)
+            more = f"{limit - count:,.0f} more rows{'' if name == 'rows' else f' {verb}'}"
+            yield Condition(count >= limit, f"{count:,} of {limit:,.0f} rows {verb}", more)
     if after.commits is not None:
         left = math.ceil(after.commits) - changes.commits
         text = f"{changes.commits} of {math.ceil(after.commits)} commits"

@@ -187,20 +187,21 @@ class TableMaintenance:
         """Rewrite the table's manifests, ordered by partition and of their target size."""
         with self._step("rewrite_manifests") as task:
             if dry_run:
-                return FilesRewritten(task, self._table.name, True, *self._actions.manifests())
-            counts = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
-            self._table.refresh()
-            return FilesRewritten(task, self._table.name, False, *counts)
+                return self._rewritten(task, True, *self._actions.manifests())
+            is_empty = self._table.snapshot_id is None
+            return self._rewritten(task, False, *((0, 0) if is_empty else self._actions.rewrite_manifests()))
 
     def rewrite_position_delete_files(self, *, dry_run: bool = False) -> FilesRewritten:
         """Combine small position delete files, and drop those whose rows are gone."""
         with self._step("rewrite_position_delete_files") as task:
             if dry_run:
-                most = self._actions.small_position_deletes()
-                return FilesRewritten(task, self._table.name, True, most, None)
-            counts = self._actions.rewrite_position_deletes()
+                return self._rewritten(task, True, self._actions.small_position_deletes(), None)
+            return self._rewritten(task, False, *self._actions.rewrite_position_deletes())
+
+    def _rewritten(self, task: str, dry_run: bool, before: int, after: int | None) -> FilesRewritten:
+        if not dry_run:
             self._table.refresh()
-            return FilesRewritten(task, self._table.name, False, *counts)
+        return FilesRewritten(task, self._table.name, dry_run, before, after)
 
     def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
         """Do what is due: rewrite position delete files and manifests, expire snapshots, remove orphan files."""

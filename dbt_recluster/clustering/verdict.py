@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import Enum
 from typing import Literal, get_args
 
 from dbt_recluster.planner import Plan, Reason, Why
@@ -36,32 +36,24 @@ def verdict_of(plan: Plan, *, is_suspended: bool = False) -> Verdict:
 
 
 class Stop(Enum):
-    """Kinds of reasons to stop that no plan gives, and their figures."""
+    """Kinds of reasons to stop that no plan gives: their sentences, with a place for each figure."""
 
-    SUSPENDED = auto()  # the suspension
-    NO_CONDITION_MET = auto()  # the text of the conditions
-    NO_BLOCK_ADMITTED = auto()
-    MOST_ROUNDS = auto()  # rounds
-    NOT_LOWERED = auto()
-    UNCHANGED = auto()  # since the last check
-    STILL_CLUSTERED = auto()  # since the last recluster
+    SUSPENDED = "suspended since {}"
+    NO_CONDITION_MET = "no condition met: {}"
+    NO_BLOCK_ADMITTED = "no block can hold a row that the predicate admits"
+    MOST_ROUNDS = "stopped after {} rounds"
+    NOT_LOWERED = "the last merge did not lower it, and nothing has arrived since"
+    UNCHANGED = "nothing has changed since the last check of the table"
+    STILL_CLUSTERED = "unchanged since its last recluster"
     # After the reasons of a plan.
-    OF_CHANGED_PARTITIONS = auto()  # partitions
-    ARRIVED_LATE = auto()  # blocks
-    BUDGET_USED = auto()  # blocks left
-    ROUND_DONE = auto()  # blocks left
+    OF_CHANGED_PARTITIONS = "in the {} changed since the last check of the table"
+    ARRIVED_LATE = "blocks that arrived meanwhile, {}, are left to the next run"
+    BUDGET_USED = "budget used; {} left"
+    ROUND_DONE = "one round done; {} left"
 
 
-# The sentences of those without figures.
-_PLAIN: dict[Enum, str] = {
-    Why.NO_BLOCKS: "no blocks",
-    Why.SINGLE_KEYS: "all are full blocks of a single key",
-    Why.RUNS_OVERLAP: "a depth of 1 would merge further",
-    Stop.NO_BLOCK_ADMITTED: "no block can hold a row that the predicate admits",
-    Stop.NOT_LOWERED: "the last merge did not lower it, and nothing has arrived since",
-    Stop.UNCHANGED: "nothing has changed since the last check of the table",
-    Stop.STILL_CLUSTERED: "unchanged since its last recluster",
-}
+# What the figures of some count.
+_NOUNS = {Stop.OF_CHANGED_PARTITIONS: "partition", Stop.BUDGET_USED: "block", Stop.ROUND_DONE: "block"}
 _NOTES = (Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE)
 # What goes before a reason that follows another.
 _LINKS: dict[Enum, str] = {
@@ -114,18 +106,13 @@ def _sentence(reason: Reason) -> str:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
         case Why.NO_SET_FITS, limit, needed:
             return f"no block set fits into {size(limit)}; {size(needed, up=True)} would do"
-        case Stop.SUSPENDED, suspension:
-            return f"suspended since {suspension}"
-        case Stop.NO_CONDITION_MET, text:
-            return f"no condition met: {text}"
-        case Stop.MOST_ROUNDS, rounds:
-            return f"stopped after {rounds} rounds"
-        case Stop.OF_CHANGED_PARTITIONS, count:
-            return f"in the {count_noun(count, 'partition')} changed since the last check of the table"
-        case Stop.ARRIVED_LATE, count:
-            return f"blocks that arrived meanwhile, {count}, are left to the next run"
-        case Stop.BUDGET_USED, left:
-            return f"budget used; {count_noun(left, 'block')} left"
-        case Stop.ROUND_DONE, left:
-            return f"one round done; {count_noun(left, 'block')} left"
-    return _PLAIN[reason.kind]
+        case Stop() as stop, *figures:
+            noun = _NOUNS.get(stop)
+            return stop.value.format(*(count_noun(of, noun) if noun else of for of in figures))
+        case Why.NO_BLOCKS, *_:
+            return "no blocks"
+        case Why.SINGLE_KEYS, *_:
+            return "all are full blocks of a single key"
+        case Why.RUNS_OVERLAP, *_:
+            return "a depth of 1 would merge further"
+    raise AssertionError(reason)

@@ -117,13 +117,8 @@ class Candidates:
         ends = 2 * len(first)
         least = int(first[0]) if ends else 0
         cells = int(last.max(initial=least)) - least + 1
-        both = np.concatenate([first, last])
-        if cells > 8 * ends:  # a table of the cells is mostly empty
-            both.sort()
-            begin, end = np.searchsorted(both, first), np.searchsorted(both, last, side="right")
-            return Intervals(begin.astype(np.int32), end.astype(np.int32), ends)
         before = np.zeros(cells + 1, np.int32)
-        np.cumsum(np.bincount(both - least, minlength=cells), out=before[1:])
+        np.cumsum(np.bincount(np.concatenate([first, last]) - least, minlength=cells), out=before[1:])
         return Intervals(before[first - least], before[last - least + 1], ends)
 
     def prices(

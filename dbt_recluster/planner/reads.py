@@ -265,8 +265,7 @@ class Prices:
     @property
     def dearest_power(self) -> IntArray:
         """The power (see `price_powers`) of the dearest unit that each block covers: (n,)."""
-        if self.weight is None:
-            return np.zeros(len(self.steps), np.int64)
+        assert self.weight is not None  # only where reads are known
         of_unit = price_powers(self.weight[0::2] + self.weight[1::2]).astype(np.int32)
         return range_max(of_unit, self.steps.begin // 2, self.steps.end // 2)
 

@@ -128,12 +128,12 @@ OTHER = (
 
 
 def literals(node: ast.AST) -> Iterator[str]:
-    """Yield the string literals of a piece of code, and of f-strings the parts between the values."""
+    """Yield the string literals of a piece of code, and of templates the parts between the values."""
     owners = (ast.Module, ast.FunctionDef, ast.ClassDef)
     docstrings = {ast.get_docstring(each, clean=False) for each in ast.walk(node) if isinstance(each, owners)}
     for each in ast.walk(node):
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in docstrings:
-            yield " ".join(each.value.split())
+            yield from (" ".join(part.split()) for part in each.value.split("{}"))
 
 
 def reasons() -> Iterator[str]:

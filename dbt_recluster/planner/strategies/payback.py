@@ -1,49 +1,35 @@
 """Strategy `payback`, the default: merge first where a rewritten row saves most reads.
 
-Functions stand in the order of the steps that docs/design/planner.md explains; the first two steps, and the budget of
-the last but one, are those of every strategy. Its example: A to D are an old run, E to G are new loads.
+Functions stand in the order of the steps of docs/design/planner.md, which explains them. This is the example there; its
+candidates come in the order A, E, F, B, G, C, D.
 
     >>> from dbt_recluster.planner import Blocks, Policy
     >>> bounds = {"lower": [0, 4, 8, 11, 1, 2, 5], "upper": [3, 7, 10, 13, 9, 6, 12]}
     >>> level, run = [5, 5, 5, 5, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0]
-    >>> blocks = Blocks.build(**bounds, rows=[100] * 7, level=level, run=run)
-    >>> policy = Policy(depth=3, block_rows=100)
+    >>> blocks, policy = Blocks.build(**bounds, level=level, run=run), Policy(depth=3, block_rows=100)
     >>> candidates = policy.candidates(blocks)
-    >>> ["ABCDEFG"[position] for position in candidates.position]
-    ['A', 'E', 'F', 'B', 'G', 'C', 'D']
-
-Steps 3 to 6: the average depth, one part since the threshold is not below 2, units, and widths.
-
-    >>> depth = candidates.reducible_depths()
-    >>> average_depths(depth, candidates.partition, 1).tolist()
+    >>> depth, units = candidates.reducible_depths(), candidates.units()
+    >>> average_depths(depth, candidates.partition, 1).tolist()  # step 3
     [3.4286]
-    >>> part = split_keys(candidates, np.zeros(1))
-    >>> units = candidates.units()
-    >>> list(zip(units.begin.tolist(), units.end.tolist()))
-    [(0, 4), (1, 10), (2, 7), (4, 8), (5, 13), (8, 11), (11, 14)]
-    >>> width = rows_over(units, candidates.rows) / np.float32(100)
-    >>> width.round(1).tolist() == [np.float32(one) for one in (1.7, 5.0, 3.1, 2.4, 4.4, 1.6, 1.2)]
+    >>> part = split_keys(candidates, np.zeros(1))  # step 4
+    >>> int(units.begin[0]), int(units.end[0])  # step 5, of A
+    (0, 4)
+    >>> (rows_over(units, candidates.rows) / 100).round(1)[:2].tolist() == [np.float32(1.7), 5]  # step 6, of A and E
     True
-
-Steps 7 to 11: {E, F, G} and {A, B, C, D}, the younger first; younger loads over each block, and ratios.
-
-    >>> groups = AgeGroups.of(candidates, np.arange(7), part)
+    >>> groups = AgeGroups.of(candidates, np.arange(7), part)  # steps 7 and 8
     >>> groups.group.tolist(), [age.tolist() for age in groups.by_age]
     ([1, 0, 0, 1, 0, 1, 1], [[1, 2, 4], [0, 3, 5, 6]])
-    >>> float(younger_loads(groups.prices, loads_of_level(candidates.level), groups.by_age)[0])
+    >>> float(younger_loads(groups.prices, loads_of_level(candidates.level), groups.by_age)[0])  # steps 9 and 10, of A
     1.25
-    >>> groups.benefit_cost.round(1).tolist()
+    >>> groups.benefit_cost.round(1).tolist()  # step 11
     [4.6, 2.9]
-
-Steps 12 to 15: 14 % of 22 units are to go, 10 go, and the level stands for 22 / 12 loads.
-
-    >>> surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))
+    >>> surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
     >>> surplus.round(2).tolist(), removed_coverage(groups, np.ones(7, np.bool_), 2).tolist()
     ([0.0, 0.14], [0.0, 22.0])
-    >>> merged, _ = merge_to_cutoff(groups, surplus)
+    >>> merged, _ = merge_to_cutoff(groups, surplus)  # step 13
     >>> removed_coverage(groups, merged, 2).tolist()
     [0.0, 10.0]
-    >>> sets = rank_sets(groups, merged, policy.set_limits)
+    >>> sets = rank_sets(groups, merged, policy.set_limits)  # steps 14 and 15
     >>> sets.member.tolist(), written_levels(candidates, sets).tolist()
     ([1, 2, 4], [1])
 """
@@ -118,10 +104,9 @@ def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) ->
     costs the rewrite of its rows. Groups of blocks of one age (`AgeGroups`) are merged in the order of that
     benefit-cost ratio, together with all younger blocks over them, until the threshold is met.
 
-    On loads that cover all keys this is close to the schedule of least work for a number of sorted runs, in which an
-    older run is merged once the younger ones have paid for it (Bentley and Saxe, "Decomposable searching problems",
-    1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014). One cutoff for all groups of a
-    partition, instead of that schedule's counters, lets every key range have a schedule of its own.
+    Sources: the schedule of least work for a number of sorted runs (Bentley and Saxe, "Decomposable searching
+    problems", 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014). One cutoff for all groups
+    of a partition, instead of its counters, lets every key range have a schedule of its own.
 
     Sets come in the order of the coverage that they remove for each row. Arguments are those of `Strategy.select`.
     """
