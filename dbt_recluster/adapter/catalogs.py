@@ -1,4 +1,4 @@
-"""The catalogs of a connection: which they are, and their schemas and relations.
+"""The catalogs of a connection, their schemas and relations.
 
 dbt-spark lists a schema by ``show table extended``, which only Spark's session catalog answers, or else by a statement
 for each table (dbt-adapters#862). An Iceberg catalog holds only Iceberg tables and views, so two statements do.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -55,9 +56,10 @@ class Catalogs:
         """Return whether there is a catalog of this name."""
         return name.lower() == _SESSION_CATALOG_NAME or self._class(name) != "<undefined>"
 
-    def is_iceberg_session_catalog(self, catalog: str | None) -> bool:
-        """Return whether a catalog, or the current one, is Iceberg's session catalog, which has Spark's tables too."""
-        return self.is_session_catalog(catalog) and self._class(_SESSION_CATALOG_NAME) == SESSION_CATALOG
+    def shares_directories(self, relation: BaseRelation) -> bool:
+        """Return whether a relation is in Iceberg's session catalog, where Spark's tables share its directories."""
+        is_session_catalog = self.is_session_catalog(relation.database)
+        return is_session_catalog and self._class(_SESSION_CATALOG_NAME) == SESSION_CATALOG
 
     def kind(self, catalog: str | None) -> str:
         """Return the ``type`` of a catalog, or of the current one."""

@@ -1,4 +1,4 @@
-"""The table in a relation's place: its format, its clustering, its last load, and files in the way of its successor.
+"""The existing table of a relation: its format, its clustering, its last load, and files in its successor's way.
 
 Two things are in the way of a table that replaces another in Iceberg's session catalog. It drops a table of Spark's own
 like an Iceberg table, whose files stay; and Spark creates a table of its own only in an empty directory.
@@ -87,7 +87,7 @@ class Tables:
             return False
         if "table_type=ICEBERG-VIEW" in (getattr(relation, "information", None) or ""):
             return True
-        return self.session.credentials.in_process and self.shares_directories(relation)
+        return self.session.credentials.in_process and self.catalogs.shares_directories(relation)
 
     def cannot_rename(self, relation: BaseRelation) -> bool:
         """Return whether a relation's catalog keeps Iceberg tables under their directories' names."""
@@ -101,13 +101,9 @@ class Tables:
 
     # --- files ---
 
-    def shares_directories(self, relation: BaseRelation) -> bool:
-        """Return whether Iceberg's tables and Spark's own share the directories of a relation's schema."""
-        return self.catalogs.is_iceberg_session_catalog(relation.database)
-
     def is_own_table_of_spark(self, relation: BaseRelation) -> bool:
         """Return whether a relation is a table of another format in Iceberg's session catalog."""
-        is_shared = relation.is_table and self.shares_directories(relation)
+        is_shared = relation.is_table and self.catalogs.shares_directories(relation)
         return is_shared and self._provider(relation) not in (None, "iceberg")
 
     def check_directory(
@@ -116,7 +112,7 @@ class Tables:
         """Refuse a table of Spark's own where files of another table would be in its way."""
         root = config.get("location_root")
         information = getattr(existing, "information", None) or ""
-        if "Type: MANAGED" in information or not self.shares_directories(relation):
+        if "Type: MANAGED" in information or not self.catalogs.shares_directories(relation):
             return
         if root is None and (directory := self._lake_directory(relation)):
             self._check_neighbours(relation, directory)
@@ -140,7 +136,9 @@ class Tables:
 
     def clear_directory(self, relation: BaseRelation) -> None:
         """Move the files of a dropped table out of the way of a table of Spark's own, in an embedded lake."""
-        if not self.shares_directories(relation) or not (directory := self._lake_directory(relation)):
+        if not self.catalogs.shares_directories(relation) or not (
+            directory := self._lake_directory(relation)
+        ):
             return
         if _holds_files(directory):
             # No table can have this name.
@@ -152,7 +150,7 @@ class Tables:
             )
 
     def _location(self, relation: BaseRelation) -> str:
-        """Return where Spark puts the files of a table of its own."""
+        """Return the directory of a table in a format of Spark's."""
         described = dict(row[:2] for row in self._ask(f"describe schema {relation.without_identifier()}"))
         return f"{unquote(described['Location'])}/{str(relation.identifier).lower()}"
 

@@ -23,7 +23,7 @@ from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, verify_committed, verify_counts
-from dbt_recluster.iceberg.session.environment import SparkModule
+from dbt_recluster.iceberg.session.internals import clean_up
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.sort_order import TableChange
@@ -41,7 +41,7 @@ _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 
 class RoundRecord:
-    """What the commit of a round records besides its blocks: nothing, unless it is overridden."""
+    """Extra summary entries and properties of a round's commit; none by default."""
 
     def summary(self, _groups: Sequence[RewrittenGroup]) -> Mapping[str, str]:
         """Return the summary of the snapshots if these groups are committed."""
@@ -66,7 +66,7 @@ class RoundCommit:
     (apache/iceberg#10312).
 
     Groups whose files another writer has removed, or deleted rows from, are excluded and their new files deleted.
-    Insisting on them would make one of the two writers start again forever.
+    Retrying them could livelock.
     """
 
     table: IcebergTable
@@ -184,7 +184,7 @@ class RoundCommit:
             )
             transaction.set_properties(self.record.properties(list(added), transaction.table))
         except BaseException:
-            SparkModule.of(self.table.spark).clean_up(transaction.java)
+            clean_up(self.table.spark, transaction.java)
             raise
         return transaction, added
 

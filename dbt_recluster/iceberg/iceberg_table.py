@@ -400,7 +400,7 @@ class IcebergTable:
         return raise_as(UnsupportedTableError, f"{self.name} cannot be read by Spark", explain=self.explain)
 
     def explain(self, error: BaseException) -> str:
-        """Return an error's message, with the name of the property whose value Java cannot parse as a number."""
+        """Return an error's message, with the name of a property that Java cannot parse as a number."""
         message, wrong = short_message(error), []
         if "For input string: " in message:
             wrong = [name for name, value in self.properties.items() if f'"{value}"' in message]

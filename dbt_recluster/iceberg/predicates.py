@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
-from dbt_recluster.iceberg.session.environment import SparkModule
+from dbt_recluster.iceberg.session.internals import scan_filters
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -191,7 +191,7 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
     expressions = table.iceberg.expressions.Expressions
     if scan.getClass().getSimpleName() == "SparkLocalScan":  # counts and extremes, from metadata alone
         return expressions.alwaysFalse()
-    filters = java_items(SparkModule.of(table.spark).filters(scan))
+    filters = java_items(scan_filters(table.spark, scan))
     return reduce(getattr(expressions, "and"), filters, expressions.alwaysTrue())
 
 

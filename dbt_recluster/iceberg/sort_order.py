@@ -90,7 +90,7 @@ def key_id(table: IcebergTable) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What a recluster changes of a table besides its blocks: the key, and properties.
+    """Changes to a table committed with its new blocks: its key and properties.
 
     With the key come its properties, except those that are set already.
     """

@@ -12,7 +12,7 @@ from tables import make_even_table, recluster_keeping_rows
 
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.predicates import MOST_RANGES, RangeParser
-from dbt_recluster.iceberg.session.environment import SparkModule
+from dbt_recluster.iceberg.session import internals
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
@@ -174,7 +174,7 @@ def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(SparkModule.of(spark)), "_FILTERS", ("renamed",))
+    monkeypatch.setitem(internals.MEMBERS, "iceberg.spark.source.SparkScan", (["renamed"], ""))
     (left_out,) = follow(ClusteredTable(spark, wide, "d"), [f"select d from {wide}"])
     assert left_out.startswith(
         "reads: left out, this version of Iceberg does not give the filters of a query: "

@@ -16,7 +16,7 @@ from dbt_command import EVENTS, Project
 from jobs import Jobs
 from programs import run
 
-from dbt_recluster.iceberg.session.local_spark import ICEBERG_JAR, ICEBERG_JAR_SHA256
+from dbt_recluster.iceberg.session.local_spark import ICEBERG_JAR
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("the wheel")
@@ -60,7 +60,7 @@ def mirror(source: Path, target: Path) -> None:
             (target / entry.name).symlink_to(entry)
 
 
-def test_what_is_inside(wheel: Path) -> None:
+def test_the_wheel_has_the_package_and_its_macros(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if name.startswith("dbt/")} == {
         "dbt/adapters/recluster/__init__.py",
@@ -84,7 +84,7 @@ def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Pa
     assert done.answer["tables"][0]["error"].startswith("lake.sales.nowhere cannot be loaded: ")
 
 
-def test_versions_agree(wheel: Path) -> None:
+def test_wheel_and_changelog_have_the_version_of_the_adapter(wheel: Path) -> None:
     from dbt.adapters.recluster.__version__ import version
 
     assert "version" not in yaml.safe_load((ROOT / "dbt_project.yml").read_text())
@@ -92,7 +92,7 @@ def test_versions_agree(wheel: Path) -> None:
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
+def test_dbt_runs_with_the_installed_wheel(python: Path, tmp_path: Path) -> None:
     profile = {"method": "embedded", "path": "lakehouse"}
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS}, dbt=[python, "-c", DBT])
     where = "import dbt_recluster, dbt.adapters.recluster as a; print(dbt_recluster.__file__, a.__file__)"
@@ -132,4 +132,7 @@ def test_the_iceberg_jar_is_the_one_that_was_tried() -> None:
     """The package that carries it is not Iceberg's own; another file under the same name must not pass unseen."""
     package = pytest.importorskip("snowpark_connect_deps_iceberg", reason="not for Python 3.13")
     jar = Path(package.get_jar_path(ICEBERG_JAR))
-    assert hashlib.sha256(jar.read_bytes()).hexdigest() == ICEBERG_JAR_SHA256
+    assert (
+        hashlib.sha256(jar.read_bytes()).hexdigest()
+        == "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
+    )

@@ -33,7 +33,7 @@ PAIRS = [
 SHORT = [
     *(
         f"tests/iceberg/test_{name}.py"
-        for name in ("specs_and_versions", "manifest_entries", "orphans", "names")
+        for name in ("internals", "specs_and_versions", "manifest_entries", "orphans", "names")
     ),
     "tests/iceberg/test_native.py::test_other_readers_see_the_same_rows",
     "tests/iceberg/test_unusual_tables.py::test_a_dropped_partition_source",

@@ -1,1 +1,1 @@
-"""The blocks of a snapshot and their bounds, what has changed since another one, and Iceberg's own scans."""
+"""The blocks of a snapshot and their bounds, the partitions changed since another one, and Iceberg's scans."""

@@ -337,7 +337,8 @@ def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
     functions = JavaFunctions(table.spark)
     wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
     contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
-    is_at = functions.then(functions.location_of_task(), functions.as_type(contains, "boolean", STRING))
+    location = functions.then(functions.file_of_task(), functions.method(CONTENT_FILE, "location", STRING))
+    is_at = functions.then(location, functions.as_type(contains, "boolean", STRING))
     return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
-from dbt_recluster.iceberg.session.environment import SparkModule
+from dbt_recluster.iceberg.session.internals import cached_table, reads_sets_by_name
 from dbt_recluster.iceberg.session.jvm import java_items, java_list
 
 if TYPE_CHECKING:
@@ -138,14 +138,22 @@ def file_group(
 @contextmanager
 def staged(table: IcebergTable, files: Sequence[BlockFile]) -> Iterator[tuple[DataFrame, Any]]:
     """Stage files for reading, less their deleted rows; yield the rows and their Java schema."""
-    read_id = f"{uuid.uuid4()}-read"
+    read_id, spark = f"{uuid.uuid4()}-read", table.spark
     manager = table.iceberg.spark.ScanTaskSetManager.get()
-    partitions = _PARTITIONS_PER_CORE * table.spark.sparkContext.defaultParallelism
+    partitions = _PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
     size = max(_LEAST_SPLIT, sum(file.bytes for file in files) // partitions)
     packing = {"split-size": str(size), "file-open-cost": str(size // _FILES_PER_PARTITION), "lookback": "1"}
-    manager.stageTasks(table.java, read_id, java_list(table.spark, (file.task for file in files)))
+    reader = spark.read.format("iceberg").options(**packing)
+    manager.stageTasks(table.java, read_id, java_list(spark, (file.task for file in files)))
     try:
-        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as staged_rows:
-            yield staged_rows
+        if reads_sets_by_name(spark):
+            current = table.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table.identifier)
+            with cached_table(spark, read_id, current):
+                yield reader.load(read_id), current.schema()
+        else:
+            # load(), not table(): on v3 tables the latter drops the row ids silently.
+            frame = reader.option("scan-task-set-id", read_id).load(table.identifier)
+            relation = frame._jdf.queryExecution().analyzed().collectLeaves().head()
+            yield frame, relation.table().table().schema()
     finally:
         manager.removeTasks(table.java, read_id)

@@ -143,7 +143,7 @@ def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, s
 
 
 class KeyDialect:
-    """What the SQL of places needs of an engine; this one is Spark."""
+    """The engine-specific parts of a place's SQL; the base class is Spark."""
 
     def column(self, path: str) -> str:
         """Return SQL of a column or struct field."""

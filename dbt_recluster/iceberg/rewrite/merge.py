@@ -1,7 +1,7 @@
 """Merge file groups: read their files, sort the rows by the cluster key, and cut them into new files.
 
 Nothing is committed here. Cuts are chosen once, from one sample of the key columns of all groups that need them. Then
-one of two writers takes each group: the native one what it can write exactly as Iceberg would, Spark's all others.
+one of two writers takes each group: the native one if it can write exactly as Iceberg would, otherwise Spark's.
 """
 
 from __future__ import annotations
@@ -119,5 +119,5 @@ class Merger:
             return one_box(len(self.key.fields), self.curve.parts)
         snapshot, columns = self.table.current_snapshot(), len(self.key.fields)
         blocks = max(1.0, ((snapshot and snapshot.count("total-records")) or sample.rows) / limit)
-        # What a block costs in the whole table, sorted at once.
+        # The cost of a block if the whole table were sorted at once.
         return sample.boxes(limit, self.curve.parts, columns * blocks ** (-1 / columns))

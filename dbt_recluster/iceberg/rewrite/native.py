@@ -1,7 +1,7 @@
-"""The native writer: DuckDB sorts and Arrow writes blocks in Python workers, as equals of what Iceberg would write.
+"""The native writer: DuckDB sorts and Arrow writes blocks in Python workers, equal to those that Iceberg would write.
 
-An allowlist decides: whatever it does not name goes to Spark's writer, with a reason whose first word is shown to
-users. Metrics are those that Iceberg's own code derives from the footers.
+An allowlist decides: everything else goes to Spark's writer, with a reason whose first word is shown to users.
+Iceberg's own code derives the metrics from the footers.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _PRIMITIVES = {
 # Columns of files in format 3, by Iceberg's reserved ids.
 _ROW_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
 _LOCAL_SCHEMES, _S3_SCHEMES = {"", "file"}, {"s3", "s3a", "s3n"}
-# Settings that pyarrow's S3 file system follows, by what it calls them.
+# Settings of S3FileIO by the argument of pyarrow's S3 file system.
 _S3_FILE_IO = {
     "access_key": "s3.access-key-id",
     "secret_key": "s3.secret-access-key",
@@ -153,7 +153,7 @@ _S3A_OTHERS = (
 _FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
-# And at most so many bytes to read, so that progress shows and a task can be repeated.
+# Bytes that a task reads at most, so that progress shows and a repeated task is short.
 _MOST_BYTES = 256 << 20
 # A task of fewer bytes takes longer to open the files of its set than to sort them.
 _LEAST_BYTES = 1 << 20
@@ -168,7 +168,7 @@ _BATCH_BYTES = 8 << 20  # compressed
 
 
 class NotNative(Exception):  # an answer, not an error
-    """Why blocks cannot be written natively; begins with the reason in a word."""
+    """The reason that blocks cannot be written natively; its first word is shown to users."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class NativeWriter:
 
     @cached_property
     def _job(self) -> NativeJob:
-        """What all tasks share; raises `NotNative`."""
+        """The settings that all tasks share; raises `NotNative`."""
         spark, properties = self.table.spark, self.target.properties
         if str(spark.conf.get(SWITCH, "true")).lower() == "false":
             raise NotNative("off")
@@ -302,7 +302,7 @@ class NativeWriter:
         return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
 
     def _memory(self) -> int:
-        """Return the memory of DuckDB in a task: what the executor's container leaves for Python, at most 1 GB."""
+        """Return the memory of DuckDB in a task: the share for Python of the executor's container, at most 1 GB."""
         conf = self.table.spark.sparkContext.getConf()
         if conf.get("spark.master", "").startswith(("local", "spark:")):
             return _TASK_MEMORY
@@ -477,7 +477,7 @@ class NativeWriter:
         return str(provider.newDataLocation(*names)).rpartition("/")[0]
 
     def _row_ids(self, group: FileGroup) -> dict[str, pa.Array]:
-        """Return what the rows of each file that do not have them written inherit."""
+        """Return the row ids and sequence numbers that rows inherit from each file."""
         files = [file.task.file() for file in group.files]
         first = [file.firstRowId() for file in files]
         updated = [

@@ -1,8 +1,8 @@
 """Tasks that merge blocks in Spark's Python workers: DuckDB reads and sorts, Arrow writes.
 
 The module travels to executors by value, so it imports nothing but the standard library, DuckDB and pyarrow, and these
-only within a task. A task returns the reason for what it could not write exactly as Iceberg's writer would; its own
-files of that piece are deleted by then, and Spark's writer takes over.
+only within a task. For a piece that it cannot write exactly as Iceberg's writer would, a task deletes its files and
+returns the reason, and Spark's writer takes over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-# What is read from a remote file at once.
+# Bytes that one request reads from a remote file, and from its end.
 _CHUNK_BYTES = 2 << 20
 _FOOTER_BYTES = 64 << 10
 
@@ -58,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class NativeJob:
-    """What all tasks of a job share."""
+    """The settings that all tasks of a job share."""
 
     id: str  # a part of the names of all its files
     schema: Any  # of the files, in Arrow, with field ids
@@ -160,7 +160,7 @@ class _Worker:
         self._prepared = False
 
     def write(self, piece: Piece) -> list[NativeFile] | str:
-        """Write a piece, or delete what was written of it and return why."""
+        """Write a piece; if refused, delete its files and return the reason."""
         number, files = self._number, list[NativeFile]()
         self._number += len(piece.directories)
         try:
@@ -210,9 +210,11 @@ class _Worker:
             )
             types = [row[1] for row in described.fetchall()]
             self._tree = self._trees([sample])[sample]
-        fields = enumerate(zip(_field_ids(self._job.schema), types, strict=True))
+        fields = enumerate(
+            zip([field.metadata[b"PARQUET:field_id"] for field in self._job.schema], types, strict=True)
+        )
         entries = (
-            f"{number}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
+            f"{int(number)}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
             for place, (number, kind) in fields
         )
         self._columns = f"map {{{', '.join(entries)}}}"
@@ -416,14 +418,6 @@ def _has_nan(table: Any) -> bool:
         for values, column in zip(table.columns, table.schema, strict=True)
         if pa.types.is_floating(column.type)
     )
-
-
-def _field_id(field: Any) -> int:
-    return int(field.metadata[b"PARQUET:field_id"])
-
-
-def _field_ids(schema: Any) -> list[int]:
-    return [_field_id(field) for field in schema]
 
 
 def _text(value: str) -> str:

@@ -31,11 +31,11 @@ from dbt_recluster.key.types import column_type, value_type
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition.
 _ROW_BITS = 33
-# Scatters the sampled rows within their strides, for data that repeats itself in step. Has no small factors.
+# Scatters the sampled rows within their strides, in case the data is periodic. Has no small factors.
 _SCATTER = 2_654_435_761
 # Characters, or bytes, of a boundary of a curve. Bounds the driver's memory: it holds one for each sampled row.
 LONGEST_TEXT = 1_024
-# How far a block may be off, in standard deviations of its sampled rows.
+# The error of a block's size, in standard deviations of its sampled rows.
 _DEVIATIONS = 3.5
 _NOT_UTF_8 = "recluster_not_utf_8"
 _PLACE = "place_on_curve"

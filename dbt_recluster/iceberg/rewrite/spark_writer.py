@@ -25,9 +25,9 @@ from dbt_recluster.iceberg.rewrite.writing import (
     task_attempts,
     wait_until,
 )
-from dbt_recluster.iceberg.session.environment import cached_table
+from dbt_recluster.iceberg.session.internals import cached_table, query_id
 from dbt_recluster.iceberg.session.jobs import RoundJobs
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_items, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, jvm
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 
@@ -88,21 +88,10 @@ class SparkWriter:
 def write_files(
     table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]
 ) -> list[Any]:
-    """Write one data file for each partition of ``rows``.
+    """Write one data file for each partition of sorted ``rows``; return the Java data files in that order.
 
-    Args:
-        table: The table.
-        rows: Rows with the table's columns, sorted within partitions.
-        tag: The tag of the Spark jobs, and the id of the rewrite to Iceberg.
-        spec_id: The partition spec to write under.
-        partitions: The Java partition of the table for each partition of ``rows``.
-
-    Returns:
-        The Java data files, in the order of the partitions that wrote them.
-
-    Raises:
-        OrphanFilesError: The write failed, and some of the files could not be deleted, or are unknown. After other
-            errors all are deleted.
+    ``tag`` is that of the Spark jobs, and the id of the rewrite to Iceberg; ``partitions`` are Java partitions of the
+    table. After an error all files are deleted, or an OrphanFilesError names those left, if they are known.
     """
     options = {
         REWRITE_OPTION: tag,
@@ -166,7 +155,10 @@ class TaskFiles:
         tasks = task_attempts(self._table.spark, self._set_id)
         if not tasks:
             return []
-        query_id, locations = self._query_id(), self._table.java.locationProvider()
+        query, locations = (
+            query_id(self._table.spark, wait_until(self._write)),
+            self._table.java.locationProvider(),
+        )
         format_name = self._table.properties.get("write.format.default", "parquet")
         file_format = self._table.iceberg.FileFormat.fromString(format_name)
         paths = []
@@ -174,19 +166,12 @@ class TaskFiles:
             if index >= len(self._partitions):
                 continue
             # As Iceberg's OutputFileFactory names them.
-            name = file_format.addExtension(f"{index:05d}-{task_id}-{query_id}-0-00001")
+            name = file_format.addExtension(f"{index:05d}-{task_id}-{query}-0-00001")
             if self._spec.isUnpartitioned():
                 paths.append(str(locations.newDataLocation(name)))
             else:
                 paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
         return paths
-
-    def _query_id(self) -> str:
-        """Return the id that Spark gave to the query that writes."""
-        write_class = java_class(self._table.spark, "org.apache.iceberg.spark.source.SparkWrite")
-        field = write_class.getDeclaredField("queryId")
-        field.setAccessible(True)
-        return str(field.get(wait_until(self._write)))
 
     def _write(self) -> Any:
         """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""

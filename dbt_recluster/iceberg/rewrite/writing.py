@@ -1,4 +1,4 @@
-"""Uncommitted data files: the tasks that write them, whether they hold the rows of the files they replace, deletion."""
+"""Uncommitted data files: the tasks that write them, checks against the files that they replace, and deletion."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
 
 
 def wait_until(look: Callable[[], T]) -> T:
-    """Call ``look`` until its result is true, and return that; a TimeoutError if it takes too long."""
+    """Poll ``look`` until its result is true, and return that; a TimeoutError after 30 s."""
     deadline = time.monotonic() + _LONGEST_WAIT
     while not (result := look()):
         if time.monotonic() > deadline:
@@ -93,7 +93,7 @@ def wait_until(look: Callable[[], T]) -> T:
 
 
 def delete_unfinished(table: IcebergTable, find: Callable[[], list[str]], error: BaseException) -> None:
-    """Delete what the tasks of a failed write have written, at the paths of ``find``; see :func:`discard_files`."""
+    """Delete the files of a failed write's tasks, at the paths of ``find``; see :func:`discard_files`."""
     try:
         paths = find()
     except Exception:

@@ -86,7 +86,7 @@ def start(
 
 @atexit.register
 def _stop() -> None:
-    """Stop Spark. Its JVM holds the directory's lock until it has ended; nobody waits for that here."""
+    """Stop Spark without waiting for its JVM to end, which holds the directory's lock until then."""
     global _running
     if _running is not None:
         _running.spark.stop()

@@ -242,26 +242,9 @@ class JavaFunctions:
         parser = "org.apache.iceberg.SingleValueParser"
         return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
 
-    def call_hidden(self, owner: str, instance: Any, *names: str) -> Any:
-        """Call a non-public method without arguments; ``names`` are those of different versions."""
-
-        def look_up() -> Any:
-            declared = {str(method.getName()) for method in self._class(owner).getDeclaredMethods()}
-            name = next((name for name in names if name in declared), names[0])
-            method = self._class(owner).getDeclaredMethod(name, None)
-            method.setAccessible(True)
-            return self._lookup.unreflect(method)
-
-        method = self._jvm.remember(("hidden", owner, *names), look_up)
-        return method.invokeWithArguments(java_list(self._spark, [instance]))
-
     def as_type(self, handle: Any, returns: str, takes: str) -> Any:
         """Return a handle with the argument and result of ``handle`` cast."""
         return handle.asType(self._type(returns, takes))
-
-    def location_of_task(self) -> Any:
-        """Return a handle from a scan task to the location of its file."""
-        return self.then(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
 
     def file_of_task(self) -> Any:
         """Return a handle from a scan task to its file."""

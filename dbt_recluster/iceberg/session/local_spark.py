@@ -17,8 +17,6 @@ from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnviro
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, ICEBERG_RELEASES, RUNTIME, wrong_runtime
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
-# Of the jar in snowpark-connect-deps-iceberg 1.0.2, as a test checks.
-ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
 
 # Spark's progress bars would overwrite dbt's lines and the progress of a merge.
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}

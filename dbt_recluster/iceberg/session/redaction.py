@@ -75,7 +75,7 @@ def is_harmless(name: str, value: str) -> bool:
 
 
 def secrets_in(settings: Mapping[str, object]) -> list[str]:
-    """Return what is secret in the values of settings: whole values, and parts that may be shown alone."""
+    """Return the secrets in the values of settings: whole values, and parts that may be shown alone."""
     secrets: list[str] = []
     for name, text in ((name, str(value)) for name, value in settings.items()):
         secrets += [found[found.lastindex or 0] for form in _IN_TEXT for found in form.finditer(text)]
@@ -85,12 +85,12 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
 
 
 def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
-    """Return what is secret in a command: values of its options, and of settings among its words.
+    """Return the secrets in a command: values of its options, and of settings among its words.
 
     Those of ``harmless`` options, without their dashes, may be shown.
     """
     texts = list(map(str, words))
-    secrets = secrets_in({"path": " ".join(texts)})  # what is secret in any text
+    secrets = secrets_in({"path": " ".join(texts)})  # secrets of any text
     for before, word in zip(["", *texts], texts, strict=False):
         name, is_pair, value = word.lstrip("-").removeprefix("conf=").partition("=")
         option = before.lstrip("-") if before.startswith("-") and "=" not in before else ""
