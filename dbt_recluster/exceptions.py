@@ -27,9 +27,9 @@ class ReclusterError(_LeavesFiles, Exception):
 
 
 class Interrupted(_LeavesFiles, KeyboardInterrupt):
-    """Ctrl-C, or another signal to end, came while tables were worked on. Spark can still be used.
+    """Raised on Ctrl-C or SIGTERM during an operation; Spark can still be used.
 
-    It is no ``ReclusterError``: a loop over tables that passes over those that fail ends here.
+    Not a ``ReclusterError``, so per-table handlers do not swallow it.
 
     Attributes:
         orphans: All files that were written and are left behind.

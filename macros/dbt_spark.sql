@@ -4,7 +4,7 @@
   - adapter/impl.py: relations and `dbt docs` know one catalog (dbt-adapters#495); Iceberg tables of a Hive metastore are not
     recognised (dbt-spark#870).
   - adapter/catalogs.py: a schema is listed by a statement for each table (dbt-adapters#862).
-  - adapter/connections/embedded.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
+  - adapter/connections/handles.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
     NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
   - adapter/connections/__init__.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten; short statements wait for
     `poll_interval`; a cancel opens connections that are not open yet; a query whose rows nobody fetches, as in a hook, is never

@@ -56,7 +56,7 @@ class ClusteringSession:
 
     @property
     def missing_reason(self) -> str | None:
-        """Why there is no session to recluster with, or None if there is one."""
+        """The reason that there is no session to recluster with, or None if there is one."""
         if self.credentials.in_process:
             return None
         if self.credentials.recluster_submit is not None:

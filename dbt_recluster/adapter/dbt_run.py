@@ -1,6 +1,6 @@
-"""One invocation of dbt: its vars and budget, what follows the build of a table, and the job submitted at its end.
+"""One invocation of dbt: its vars and budget, the steps after a table's build, and the job submitted at its end.
 
-The profile's ``recluster_submit`` is a command, such as ``spark-submit``, that reclusters what a run has built.
+The profile's ``recluster_submit`` is a command, such as ``spark-submit``, that reclusters the tables a run has built.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class DbtRun:
 
 @dataclass
 class AfterBuild:
-    """What follows the build of a node's table: a recluster, maintenance, and dbt's response.
+    """Reclusters and maintains a node's table after its build, and completes dbt's response.
 
     The data is in place, so failures are warnings; they respect ``--warn-error``.
     """
@@ -403,7 +403,7 @@ def warnings_of(table: str, result: ReclusterResult) -> list[str]:
     if result.condition_met is not None:
         log = logger.info if result.rounds else logger.debug
         log(f"{table}: recluster condition met, {result.condition_met}")
-    # Orphan files cost money until somebody removes them; everything else is on the model's line.
+    # Orphan files cost money until they are removed; all other figures are on the model's line.
     (logger.warning if result.orphans else logger.debug)(recluster_line(result))
     return warnings
 

@@ -314,7 +314,7 @@ class ReclusterAdapter(SparkAdapter):
         )
 
     def cancel_open_connections(self) -> Any:
-        """Ctrl-C: submit nothing more. After ``--fail-fast``, what was built before is still submitted."""
+        """On Ctrl-C, submit nothing more. After ``--fail-fast``, the tables built before are still submitted."""
         if self._begun and self._begun.submission and not isinstance(sys.exc_info()[1], Exception):
             self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]

@@ -52,7 +52,7 @@ def without_end(query: str) -> str:
 
 
 class ModelBuild:
-    """The node that a thread builds, from its first hook to its last; outside of a node, everything is empty.
+    """Build state of this thread's node, from its first hook to its last; empty outside of a node.
 
     Attributes:
         options: The options of a node with an Iceberg table; their key is checked as soon as columns are known.
@@ -375,7 +375,7 @@ class ModelBuild:
         order_by = None if temporary else options.order_by()
         return f"select * from (\n{without_end(query)}\n)\norder by {order_by}" if order_by else query
 
-    # --- what it replaces ---
+    # --- replaced tables ---
 
     def postpones_drop(self, relation: BaseRelation) -> bool:
         """Return whether the drop of a relation waits until the table that replaces it is created."""

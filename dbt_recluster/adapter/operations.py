@@ -74,7 +74,7 @@ class DbtContext(Context):
         *catalog, schema, identifier = name_parts(target.relation)
         database: Any = catalog[0] if catalog else self.adapter.config.credentials.database
         relation: Any = self.adapter.get_relation(database, schema, identifier)
-        # The format of what a materialization of the project's own has just built is unknown.
+        # The format of a table that a custom materialization has just built is unknown.
         return relation is not None and not relation.is_view and relation.is_iceberg is not False
 
     def names(self) -> NameResolution:
@@ -182,7 +182,7 @@ def run_and_print(
 def _end(
     operation: Operation, answers: list[Answer], arguments: Mapping[str, Any], target: Mapping[str, Any]
 ) -> Summary:
-    """Return what is printed after the last table."""
+    """Return the text after the last table."""
     summary = operation.end(answers, arguments)
     if operation.finish is None and isinstance(arguments["table"], str) and len(answers) == 1:
         summary = Summary("", answers[0].values)
@@ -228,7 +228,7 @@ def check_hooks(macros: Mapping[str, Any]) -> bool:
     is_reclustered = False
     for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
         tree = Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
-        # Without what the hook itself defines.
+        # Excludes the variables that the hook itself defines.
         known = meta.find_undeclared_variables(tree) & macros.keys()
         for name, call in _operations_called(tree, known, macros):
             words = {word.key: word.value for word in call.kwargs}

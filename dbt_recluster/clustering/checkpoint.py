@@ -50,7 +50,7 @@ _REMEMBERED: dict[str, tuple[str, int, Plan]] = {}
 
 
 class Checkpoint:
-    """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
+    """The checkpoint of a table, valid for one fingerprint of the planner's inputs besides the blocks: the rules.
 
     It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it. With a
     predicate ``where``, which restricts the plan, nothing is remembered or recorded.

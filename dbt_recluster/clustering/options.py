@@ -473,9 +473,8 @@ class ReclusterOptions:
     )
     when: tuple[When, ...] = option(
         parse_when,
-        "The query that must have become worse: it opens too many blocks, returns too small a share of the rows in "
-        "them or takes too many seconds, or reads have skipped too few blocks, or the reducible ratio has fallen too "
-        "low.",
+        "Recluster only when a limit is crossed: a query opens too many blocks, returns too small a share of the rows "
+        "in them or takes too many seconds, reads skip too few blocks, or the reducible ratio is too low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',

@@ -345,7 +345,7 @@ _SPEED = 10 * 2**20
 _LISTED_AGAIN = (
     "{count} listed more than once in the table's metadata, such as {path}. Iceberg removes files by path, so a merge "
     "would lose rows: they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM "
-    "{table} writes all rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
+    "{table} writes all rows anew: SELECT * keeps duplicates, SELECT DISTINCT * drops them"
 )
 
 

@@ -103,7 +103,7 @@ class Suspension:
     def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
         """Return the suspension that a table records and that has not ended, or None.
 
-        A damaged record suspends without an end; its text stands for the time.
+        An unreadable record suspends indefinitely, since the time of its text.
         """
         if (text := properties.get(SUSPENDED)) is None:
             return None

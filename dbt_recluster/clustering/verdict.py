@@ -105,7 +105,7 @@ def _sentence(reason: Reason) -> str:
         case Why.NO_GAIN, is_curve:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
         case Why.NO_SET_FITS, limit, needed:
-            return f"no block set fits into {size(limit)}; {size(needed, up=True)} would do"
+            return f"no block set fits into {size(limit)}; it needs {size(needed, up=True)}"
         case Stop() as stop, *figures:
             noun = _NOUNS.get(stop)
             return stop.value.format(*(count_noun(of, noun) if noun else of for of in figures))

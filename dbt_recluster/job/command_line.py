@@ -156,7 +156,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def answer_of(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
-    """Return what a command prints as JSON."""
+    """Return the JSON output of a command."""
     return {"command": command, "exit_code": code, "error": error, "tables": tables}
 
 
@@ -187,7 +187,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 
 
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
-    """Return what is wrong with the choice of tables, or None."""
+    """Return the error in the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     if request.lake is not None and (GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
@@ -549,8 +549,8 @@ class _Job(Context):
                 f"{count_noun(self._left_out, 'table')} of {place} left out, by automatic_clustering: false"
             )
         if request.run_results is not None:
-            run = f"the run of {request.run_results}"
-            return f"nothing that {run} has built, other than with --empty, {self._operation.eligible.trait}"
+            built = f"the run of {request.run_results} built no table"
+            return f"{built} that {self._operation.eligible.trait}; builds with --empty do not count"
         if self._manifest is not None:
             return f"no table of {place} is there"
         return f"no table of {place} has a cluster key"

@@ -32,7 +32,7 @@ _BUILDS = ("build", "run", "seed", "snapshot")
 # The adapters of Trino and Athena, which fold every identifier; the manifest keeps the model's spelling.
 _FOLDING = ("athena", "trino")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
-# The types of what is read of nodes, their configs, and groups; a value of another type counts as absent.
+# Types of the fields of nodes, their configs and groups; a value of another type counts as absent.
 _TYPES: dict[str, type] = {"depends_on": dict, "meta": dict, "nodes": list, "owner": dict, "tags": list}
 _NAMES = ("alias", "compiled_path", "database", "group", "identifier", "name", "package_name", "schema")
 _TYPES |= dict.fromkeys(_NAMES, str)

@@ -94,7 +94,7 @@ class ClusterKey:
         """A note for the user if the curve is not of the kind that was asked for, or None."""
         if not self.curve or self.called == "hilbert":
             return None
-        return f"{self.called} is taken for hilbert, so the cluster key is {self}"
+        return f"{self.called} is treated as hilbert, so the cluster key is {self}"
 
     def ddl(self) -> str:
         """Return the leading fields for ``ALTER TABLE ... WRITE ORDERED BY``."""
@@ -167,7 +167,7 @@ def _parse_item(item: str) -> KeyField:
     call = _CALL.fullmatch(text)
     if call and call.group(1).lower() in _CURVES:
         raise ClusterKeyError(
-            f"cluster_by item {text}: a curve is the last item of a key, and its columns are no curves themselves"
+            f"cluster_by item {text}: a curve must be the last item of a key and cannot be nested"
         )
     field = _parse_call(call.group(1).lower(), call.group(2)) if call else None
     if field is None:

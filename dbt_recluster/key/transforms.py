@@ -1,4 +1,4 @@
-"""The transforms of a cluster key's items: one class each, which alone knows its names, SQL, values and bounds.
+"""One class for each transform of a cluster key's items: its names, SQL, values and bounds.
 
 The values are those of Iceberg's specification: whole hours, days, months or years since 1970 (UTC), and truncated
 numbers and texts. NULL stays NULL.
@@ -131,9 +131,7 @@ class Span(Transform):
         if call.function in ("date_trunc", "trunc"):
             return cls() if len(call.others) == 1 and call.others[0] in (cls.name, *cls.units) else None
         if call.function == cls.name and not call.others:
-            raise ClusterKeyError(
-                f"{call} is a part of the time that starts over, not an order of rows; write {cls.name}s({call.column})"
-            )
+            raise ClusterKeyError(f"{call} is cyclic and cannot order rows; write {cls.name}s({call.column})")
         return cls() if call.function == f"{cls.name}s" and not call.others else None
 
     def text(self, column: str) -> str:

@@ -1,4 +1,4 @@
-"""The types of columns: one class each, which alone knows their names, values, SQL and order.
+"""One class for each type of columns: its names, values, SQL and order.
 
 The same classes describe values in Arrow: bounds, and results of transforms, so days of a timestamp are integers.
 """
@@ -47,7 +47,7 @@ class ColumnType:
     in_days: ClassVar[bool] = False  # whether they are days since 1970
     width_of: ClassVar[Any] = None  # the function of a value's length, if it has one
     json_type: ClassVar[str | None] = None  # the Iceberg type as which bounds are read, if it is another
-    compared: ClassVar[Any] = ("{}", None)  # what Spark compares with boundaries, and its type
+    compared: ClassVar[Any] = ("{}", None)  # SQL that Spark compares with boundaries, and its type
     has_own_literals: ClassVar[bool] = False  # whether Spark cannot cast every value's text back
 
     def read_plan(self, text: str) -> Any:

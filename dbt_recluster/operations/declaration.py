@@ -245,7 +245,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Summary:
-    """The answer of an operation for all tables: for people, for programs, and why it failed."""
+    """The answer of an operation for all tables: combined text, JSON and error."""
 
     text: str
     values: Any

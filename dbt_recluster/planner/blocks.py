@@ -7,7 +7,7 @@ Planning trusts only a part of each block's bounds, its extent. Iceberg keeps th
 column separately. So the bounds of a compound key describe a range only up to the first column in which they differ: a
 query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Given two
 blocks that share a value of this column only at their ends, a merge would write two such blocks again. An extent
-therefore leaves out the values at both ends, and everything that the later columns say of them.
+therefore excludes both end values and the columns after this one.
 
 Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. Runs show where: the
 blocks of one run are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so

@@ -217,7 +217,9 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
     named = ", ".join(tables[:_MOST_NAMED])
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"
-    return f"{named}{more}: fewer than {least} blocks, so a query opens few anyhow; do not cluster {it} yet"
+    return (
+        f"{named}{more}: fewer than {least} blocks, so clustering has little effect; do not cluster {it} yet"
+    )
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
@@ -432,8 +434,7 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     in_fact = None if actual is None else f"{size(actual)} a day in that time, by the table's history"
     unknown = "unknown: the snapshots record no recluster of this table"
     certainty = (
-        "rows are assumed to be spread evenly within each block; from one round after each load to rounds until "
-        "nothing is left"
+        "from one round after each load to as many as it takes; assumes rows spread evenly within each block"
     )
     figures = [
         ("first clustering", first),
@@ -585,7 +586,7 @@ def _rewritten(values: Mapping[str, Any]) -> str:
         return f"no {noun} to rewrite"
     files = count_noun(values["before"], noun)
     if values["dry_run"] and not are_manifests:
-        return f"would look at {files} of one partition"
+        return f"could compact up to {files} of one partition"
     return f"{'would rewrite' if values['dry_run'] else 'rewrote'} {files} into {values['after']:,}"
 
 

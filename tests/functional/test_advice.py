@@ -90,21 +90,21 @@ class TestSuggestion(Operations):
         assert {each.cluster_by: each.bytes_per_day for each in found} == {("k",): None, ("shop",): None}
         assert "unknown" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
 
-    def test_without_queries(self, table: str, spark: Any) -> None:
+    def test_a_key_is_suggested_without_queries(self, table: str, spark: Any) -> None:
         found = suggest_cluster_by(spark, table, block_rows=1000)
         gains = {", ".join(each.cluster_by): each.gain for each in found.candidates}
         assert gains.keys() == {"id", "k", "shop", "v"}  # no array, no boolean
         assert gains["id"] < 0.1 < 0.5 < gains["k"]  # loads come in the order of id
         assert "give the predicates of your queries" in found.advice
 
-    def test_when_not_to_cluster(self, project: Any, table: str, spark: Any) -> None:
+    def test_the_suggestion_says_when_not_to_cluster(self, project: Any, table: str, spark: Any) -> None:
         few = suggest_cluster_by(spark, f"{project.test_schema}.plain")
         told = "Do not cluster it yet: a query opens at most its 1 block"
         assert (few.candidates, few.advice) == ((), told)
         none = suggest_cluster_by(spark, table, ["id = 5000"], block_rows=1000)
         assert none.advice.startswith("Do not cluster it: no key skips")
 
-    def test_for_people_and_programs(self, table: str) -> None:
+    def test_the_suggestion_as_text_and_json(self, table: str) -> None:
         log = operate("suggest_cluster_by", "{table: events, queries: 'shop = 7'}")
         assert "by 10,000 sampled rows and 1 query" in log
         assert "By shop (0% of the blocks skipped now" in log
@@ -156,7 +156,7 @@ class TestCost(Operations):
         assert "duration          unknown" in log
         assert "in fact           0 bytes a day in that time, by the table's history" in log
 
-    def test_afterwards(self, table: str, spark: Any) -> None:
+    def test_the_estimate_is_what_the_recluster_rewrites(self, table: str, spark: Any) -> None:
         expected = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
         report = recluster(spark, table, depth=1, block_rows=500, final=True)
         assert report.bytes_in == expected.first_bytes
@@ -171,7 +171,7 @@ class TestHistory(Operations):
     LOADS = 3
     MODELS = {"events.sql": AUTOMATIC}
 
-    def test_loads_and_rounds(self, table: str, spark: Any) -> None:
+    def test_the_history_has_loads_and_rounds(self, table: str, spark: Any) -> None:
         kinds = [entry.kind for entry in clustering_history(spark, table).entries]
         assert kinds == ["overwrite", "append", "append", "recluster"]
         recluster(spark, table, final=True, depth=1, block_rows=250)
@@ -193,7 +193,7 @@ class TestHistory(Operations):
         assert [(entry.by, entry.blocks_out, entry.rows_out) for entry in loads] == [("spark", 1, 1000)] * 4
         assert rewrite_speed(ClusteredTable(spark, table))
 
-    def test_for_people_and_programs(self, table: str, spark: Any) -> None:
+    def test_the_history_as_text_and_json(self, table: str, spark: Any) -> None:
         entries = clustering_history(spark, table).entries
         log = operate("clustering_history", "{table: events}")
         assert "time (UTC)" in log
@@ -211,7 +211,7 @@ class TestHistory(Operations):
         later = datetime.now(timezone.utc) + timedelta(hours=1)
         assert clustering_history(spark, table, later).entries == []
 
-    def test_what_expiry_leaves(self, table: str, spark: Any) -> None:
+    def test_the_history_keeps_what_expiry_leaves(self, table: str, spark: Any) -> None:
         before = clustering_history(spark, table).entries
         spark.sql(EXPIRE.format(table, 2))
         after = clustering_history(spark, table).entries

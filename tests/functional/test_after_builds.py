@@ -24,7 +24,7 @@ class TestCosts(Operations):
     MODELS = {"events.sql": LOSING}
 
     @pytest.mark.thorough
-    def test_what_costs_more_than_it_saves(self, table: str, spark: Any) -> None:
+    def test_a_table_that_costs_more_than_it_saves_is_named(self, table: str, spark: Any) -> None:
         _, log = run_load(4)
         assert " blocks into " in log
         assert "more than it saves" not in log  # of the first week
@@ -33,7 +33,7 @@ class TestCosts(Operations):
         told = " a day more than it saves; consider recluster_depth: auto, or no cluster_by)"
         assert told in result.adapter_response["_message"]
         assert result.adapter_response["recluster_loss"] > 0
-        few = f"{table}: fewer than 8 blocks, so a query opens few anyhow; do not cluster it yet"
+        few = f"{table}: fewer than 8 blocks, so clustering has little effect; do not cluster it yet"
         assert log.count(few) == 1
 
 
@@ -80,7 +80,7 @@ class TestReadsOfModels(Clustering):
     MODELS = {"events.sql": READ}
 
     @pytest.mark.thorough
-    def test_they_are_followed_and_recorded(self, project: Any, sql: Any) -> None:
+    def test_reads_of_a_model_decide_its_recluster_and_are_recorded(self, project: Any, sql: Any) -> None:
         def run(load: int, reads: Any, *flags: str, **more: Any) -> tuple[Any, str]:
             variables = json.dumps({"load": load, "reads": reads, **more})
             (result,), log = run_dbt_and_capture(["run", "--vars", variables, *flags], expect_pass=not flags)
@@ -169,7 +169,7 @@ class TestReadsOfProjects:
         assert "3 ranges forgotten" in operate("forget_reads", TABLE)
         assert "no reads are known" in operate("clustering_reads", TABLE)
 
-    def test_by_hand(self, project: Any) -> None:
+    def test_reads_of_the_project_are_imported_by_hand(self, project: Any) -> None:
         imported = operate_json("import_reads", JSON)
         assert (imported["imported_from"], imported["recorded"], imported["left_out"]) == ("project", 3, [])
         assert "3 scans in the project, 3 ranges; 3 ranges recorded with the" in operate(
@@ -191,7 +191,7 @@ class TestReadsOfProjects:
         assert re.search(r"blocks opened by  now  by ", text)
         assert re.search(r"model\.test\.mart +\d+ +\d+", text)
 
-    def test_bad_arguments(self, project: Any, tmp_path: Path) -> None:
+    def test_import_reads_refuses_bad_arguments(self, project: Any, tmp_path: Path) -> None:
         for arguments, message in [
             ({}, "import_reads needs a table"),
             ({"table": "events", "event_log": 7}, "event_log must be a directory of Spark's event logs"),

@@ -72,7 +72,7 @@ class TestMaterializations(Clustering):
     }
     CURVES = {"curved": "hilbert(dbt_valid_from, id)", "days": "hilbert(months(day), name)"}
 
-    def test_all(self, project: Any, sql: Any) -> None:
+    def test_every_materialization_keeps_its_rows_and_order(self, project: Any, sql: Any) -> None:
         snapshots: list[int] = []
         for attempt in range(2):
             results = run_dbt(["build", "--vars", f"n: {attempt}"])
@@ -130,7 +130,9 @@ class TestHardDeletes(Clustering):
 class TestSwitches(Clustering):
     MODELS = {"events.sql": EVENTS.replace("recluster_depth=2", "recluster_depth=1")}
 
-    def test_off_for_one_run(self, project: Any, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    def test_clustering_can_be_turned_off_for_one_run(
+        self, project: Any, monkeypatch: pytest.MonkeyPatch, spark: Any
+    ) -> None:
         for load in range(3):
             results, _ = run_load(load, "--vars", json.dumps({"load": load, "automatic_clustering": False}))
             assert "blocks_rewritten" not in results[0].adapter_response
@@ -159,7 +161,7 @@ class TestFailureAfterTheBuild(Clustering):
             "after.sql": "select * from {{ ref('events') }}",
         }
 
-    def test_it_is_a_warning(self, project: Any, sql: Any) -> None:
+    def test_a_recluster_that_fails_after_the_build_is_a_warning(self, project: Any, sql: Any) -> None:
         results, log = run_load(0)
         assert {result.status for result in results} == {"success"}
         assert "events was built but not reclustered: " in log
@@ -172,7 +174,7 @@ class TestMicrobatch(Clustering):
     MODELS = microbatch()
     TIMES = ("--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04")
 
-    def test_batches(self, project: Any, sql: Any) -> None:
+    def test_microbatches_are_reclustered_once_after_the_last(self, project: Any, sql: Any) -> None:
         for _ in range(2):
             _, log = run_dbt_and_capture(["--log-level", "debug", "run", *self.TIMES])
             assert log.count("batches: nothing to do") == 1

@@ -23,7 +23,7 @@ class TestRecordedOptions(Clustering):
     }
 
     @pytest.mark.thorough
-    def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
+    def test_changed_options_are_recorded_by_one_statement(self, project: Any, sql: Any) -> None:
         where, prefix = "v <> 'it\\'s'", "recluster.option."
         for given, changes in (
             ({"depth": 2}, 1),
@@ -53,7 +53,7 @@ class TestHiddenValues(Clustering):
 
     @pytest.mark.thorough
     @pytest.mark.usefixtures("project")
-    def test_they_are_compared_nevertheless(self, sql: Any, spark: Any, project: Any) -> None:
+    def test_values_that_spark_hides_are_compared(self, sql: Any, spark: Any, project: Any) -> None:
         run_dbt(["run"])
         shown = dict(tuple(row) for row in sql("show tblproperties {schema}.pages"))
         assert "redacted" in shown["sort-order"]  # otherwise this test shows nothing
@@ -162,7 +162,7 @@ class TestHooksThatReplaceTheTable(Clustering):
     )
 
     @pytest.mark.thorough
-    def test_there_may_be_no_table_to_cluster(self, project: Any, sql: Any) -> None:
+    def test_a_hook_may_leave_no_table_to_cluster(self, project: Any, sql: Any) -> None:
         for flags in ([], ["--full-refresh"], []):
             results, log = run_dbt_and_capture(["run", *flags])
             assert {result.status for result in results} == {"success"}

@@ -28,7 +28,7 @@ class TestKeyChanges(Clustering):
     MODELS = {"events.sql": EVENTS}
 
     @pytest.mark.thorough
-    def test_every_change_on_the_next_run(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_a_changed_key_is_applied_on_the_next_run(self, project: Any, sql: Any, spark: Any) -> None:
         curve, plain = "hilbert(k, id)", set[str]()
         keys = ["k", "days(ts), k", None, curve, curve, "v, hilbert(id, k)", "v", "hilbert(id, v)", "k"]
         keys += [curve, None, "v, hilbert(k, id)", None, "v", "k"]
@@ -84,11 +84,11 @@ class TestSortedLoads(Clustering):
     MODELS = models_of(SQL, **CONFIGS)
 
     @pytest.mark.thorough
-    def test_they_are_along_the_curve(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_loads_are_sorted_along_the_curve(self, project: Any, sql: Any, spark: Any) -> None:
         results, log = run_load(0, "--log-level", "debug")
         assert {str(result.status) for result in results} == {"success"}
         assert log.count("order by") == 1  # `led`, by the column before its curve
-        assert log.count("zorder is taken for hilbert, so the cluster key is hilbert(k, id)") == 1
+        assert log.count("zorder is treated as hilbert, so the cluster key is hilbert(k, id)") == 1
         distributed = {"led", "parted", "overwritten"}
         for load in (1, 2):
             vars_ = json.dumps({"load": load, "automatic_clustering": False})

@@ -28,7 +28,7 @@ class TestInformation(Operations):
         "a_view.sql": "{{ config(materialized='view') }} select 1 as id",
     }
 
-    def test_for_people(self, table: str) -> None:
+    def test_information_is_text_for_people(self, table: str) -> None:
         log = operate("clustering_information", "{table: events}")
         lines = log.partition(f"{table} by k\n")[2].splitlines()
         assert lines[0].split() == ["depth", "4.0,", "at", "most", "4,", "well", "clustered"]
@@ -37,7 +37,7 @@ class TestInformation(Operations):
         assert f"{table} by k: average depth 4.0\n" in operate("clustering_depth", "{table: events}")
         assert f"{table} by k: clustering ratio 39.8\n" in operate("clustering_ratio", "{table: events}")
 
-    def test_for_programs(self, table: str, spark: Any) -> None:
+    def test_information_as_json_is_that_of_the_function(self, table: str, spark: Any) -> None:
         found = operate_json("clustering_information", "{table: events, format: json}")
         assert found == clustering_information(spark, table, block_rows=500)
         assert found["cluster_key"] == "k"
@@ -75,7 +75,7 @@ class TestInformation(Operations):
             ("{tables: events}", "has no argument 'tables'; did you mean table?"),
         ],
     )
-    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+    def test_information_refuses_bad_input(self, project: Any, arguments: str, message: str) -> None:
         assert message in operate("clustering_information", arguments, passes=False)
 
     @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"import_reads"}))
@@ -108,7 +108,7 @@ class TestCatalog(Operations):
     }
 
     @pytest.mark.thorough
-    def test_statistics(self, project: Any, table: str, spark: Any) -> None:
+    def test_the_catalog_of_dbt_docs_has_the_statistics(self, project: Any, table: str, spark: Any) -> None:
         recluster(spark, table, depth=1, block_rows=500)
         run_dbt(["docs", "generate"])
         catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
@@ -166,7 +166,7 @@ class TestWellClustered(Operations):
         for _ in range(2):
             project.run_sql(f"insert into {table} select /*+ coalesce(1) */ * from values (1), (9)")
 
-    def test_limits(self, project: Any) -> None:
+    def test_well_clustered_fails_beyond_a_limit(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["test"], expect_pass=False)
         assert f"{project.test_schema}.events by k: max_average_depth is 3.5, and it has 4\n" in log
         assert f"{project.test_schema}.loaded by k: max_average_depth is 1, and it has 2\n" in log
@@ -180,7 +180,7 @@ class TestWellClustered(Operations):
             "bad": ("fail", 2),
         }
 
-    def test_wrong_arguments(self, project: Any) -> None:
+    def test_well_clustered_refuses_wrong_arguments(self, project: Any) -> None:
         wrong = [f"{{well_clustered: {{name: wrong_{n}, {given}}}}}" for n, given in enumerate(WRONG)]
         text = f"models: [{{name: events, data_tests: [{', '.join(wrong)}]}}]"
         write_file(text, project.project_root, "models", "properties.yml")

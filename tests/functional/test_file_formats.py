@@ -33,7 +33,9 @@ class TestBuiltAgain(FileFormats):
 
     @pytest.mark.alike
     @pytest.mark.parametrize("file_format", ["parquet", "orc", "csv", "json", "hive", "text"])
-    def test_each_format(self, file_format: str, run: Any, sql: Any, provider: Any) -> None:
+    def test_a_table_of_each_format_is_built_again(
+        self, file_format: str, run: Any, sql: Any, provider: Any
+    ) -> None:
         table, grown = f"table_{file_format}", f"grown_{file_format}"
         query = "select string(id) as id from range(1, {})"
         for last in (2, 3):
@@ -45,7 +47,7 @@ class TestBuiltAgain(FileFormats):
         assert provider(table) == provider(grown) == file_format
 
     @pytest.mark.thorough
-    def test_a_second_seed(self, project: Any, sql: Any, provider: Any) -> None:
+    def test_a_seed_is_built_again_in_another_format(self, project: Any, sql: Any, provider: Any) -> None:
         for file_format in ("parquet", "parquet", "iceberg", "parquet"):
             properties = f"seeds: [{{name: sown, config: {{file_format: {file_format}}}}}]"
             write_file(properties, project.project_root, "seeds", "s.yml")
@@ -64,7 +66,7 @@ class TestChangedFormat(FileFormats):
     @pytest.mark.thorough
     @pytest.mark.alike
     @pytest.mark.parametrize("materialized", ["table", "incremental"])
-    def test_there_and_back(
+    def test_a_table_changes_its_format_and_back(
         self, materialized: str, run: Any, sql: Any, provider: Any, directory: Path
     ) -> None:
         name = f"changing_{materialized}"
@@ -90,7 +92,7 @@ class TestChangedFormat(FileFormats):
             *(("nope", after) for after in ("parquet", "iceberg")),
         ],
     )
-    def test_what_fails_leaves_the_table(
+    def test_a_failed_change_of_format_leaves_the_table(
         self, before: str, query: str, after: str, run: Any, sql: Any
     ) -> None:
         for name, items in (("kept", {"materialized": "table"}), ("grown", {})):
@@ -129,7 +131,7 @@ class TestChangedFormat(FileFormats):
             run(f"seen_{materialized}", "select nope", "--full-refresh", passes=False, materialized="view")
             assert self.ids(sql, f"seen_{materialized}") == [1, 2]
 
-    def test_files_of_another_table(self, run: Any, sql: Any, project: Any) -> None:
+    def test_the_files_of_another_table_are_in_the_way(self, run: Any, sql: Any, project: Any) -> None:
         run("shared", "select id from range(1, 3)", materialized="table")
         sql("alter table {schema}.shared rename to {schema}.renamed")
         options = {"materialized": "table", "file_format": "parquet", "passes": False}
@@ -150,7 +152,9 @@ class TestChangedFormat(FileFormats):
         run("killed", "select id from range(1, 4)", **options)
         assert self.ids(sql, "killed") == [1, 2, 3]
 
-    def test_a_location_of_ones_own(self, run: Any, sql: Any, spark: Any, tmp_path: Path) -> None:
+    def test_files_at_a_location_of_ones_own_are_in_the_way(
+        self, run: Any, sql: Any, spark: Any, tmp_path: Path
+    ) -> None:
         options = {"materialized": "table", "file_format": "parquet", "location_root": str(tmp_path)}
         run("placed", "select id from range(1, 3)", **options)
         message = run("placed", "select id from range(1, 5)", passes=False, **options)

@@ -101,7 +101,7 @@ class TestModels(Hooked):
         assert "branch audit: " in results["branched"].message
         assert results["branched"].adapter_response["recluster_rounds"] == 1
 
-    def test_nothing_in_a_run_that_leaves_it_out(self, project: Any, rounds: Any) -> None:
+    def test_the_hook_reclusters_nothing_where_clustering_is_off(self, project: Any, rounds: Any) -> None:
         before = len(rounds("own"))
         self.load(3, "--select", "own", "--empty")
         self.load(3, "--select", "own", "--vars", "{load: 3, automatic_clustering: false}")
@@ -138,7 +138,7 @@ class TestSeedsSnapshotsAndBatches(Hooked):
     PROJECT_CONFIG_UPDATE = {"models": {"test": {"batches": OF_FOLDER}}}
 
     @pytest.mark.thorough
-    def test_each_of_them(self, project: Any) -> None:
+    def test_seeds_snapshots_and_batches_are_reclustered_by_a_hook(self, project: Any) -> None:
         times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
         for _ in range(2):
             results, log = run_dbt_and_capture(["--log-level", "debug", "build", *times])
@@ -191,7 +191,9 @@ class TestHooksThatCannot(Hooked):
         assert "was built but not reclustered: " in str(results["failing"].message)
 
     @pytest.mark.thorough
-    def test_what_has_no_key_or_no_blocks(self, project: Any, sql: Any, rounds: Any) -> None:
+    def test_the_hook_has_no_effect_without_a_key_or_blocks(
+        self, project: Any, sql: Any, rounds: Any
+    ) -> None:
         hook, parquet = "{{ recluster() }}", {"materialized": "table", "file_format": "parquet"}
         for name, items in (("viewed", {"materialized": "view"}), ("parquet", parquet)):
             log = self.message(project, hook, name, expect_pass=True, **items)
@@ -263,7 +265,7 @@ class TestTheHooksOfARun(Hooked):
             "recluster.suspended" in self.properties(sql, "loaded"),
         )
 
-    def test_act_only_when_tables_are_built(self, project: Any, sql: Any, is_changed: Any) -> None:
+    def test_hooks_act_only_when_tables_are_built(self, project: Any, sql: Any, is_changed: Any) -> None:
         for load in range(2):
             self.load(load)
             run_dbt(["run-operation", "resume_recluster", "--args", "{table: loaded}"])
@@ -286,7 +288,7 @@ class TestTheHooksOfARun(Hooked):
         run_dbt(["retry", *both])
         assert is_changed() == (True, True)
 
-    def test_fail_as_sql_does(self, project: Any, is_changed: Any) -> None:
+    def test_hooks_fail_as_sql_does(self, project: Any, is_changed: Any) -> None:
         _, log = self.load(2, "--vars", "{load: 2, table: absent.t}", expect_pass=False)
         assert "keyboard interrupt" not in log
         assert "test.on-run-end.0 failed, error:" in log

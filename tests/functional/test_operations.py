@@ -18,7 +18,7 @@ BY_HAND = EVENTS.replace("block_rows=500", "block_rows=500, recluster_depth=2")
 class TestRunOperation(Clustering):
     MODELS = {"events.sql": BY_HAND, "others.sql": BY_HAND.replace("'k'", "'ts'")}
 
-    def test_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_tables_are_reclustered_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
         schema = project.test_schema
         assert f"1 of 2 {schema}.events: not built yet" in operate("recluster")
         for load in range(4):
@@ -87,7 +87,7 @@ class TestOperations(Operations):
         "versions.yml": VERSIONS,
     }
 
-    def test_expire_snapshots(self, project: Any, table: str, sql: Any) -> None:
+    def test_expiry_keeps_recent_snapshots_unless_forced(self, project: Any, table: str, sql: Any) -> None:
         said = operate("expire_snapshots", "{table: events, dry_run: true}")
         assert f"{table}: no snapshot to expire, 3 snapshots kept" in said
         recent = "{table: events, older_than: 0 minutes%s}"
@@ -104,7 +104,7 @@ class TestOperations(Operations):
         assert "expire_snapshots needs a table: --args '{table: schema.name}'" in told
 
     @pytest.mark.thorough
-    def test_the_others(self, project: Any, table: str) -> None:
+    def test_each_maintenance_operation_says_what_it_did(self, project: Any, table: str) -> None:
         for name, more, message in (
             ("remove_orphan_files", "", "no orphan file older than "),
             ("rewrite_manifests", ", dry_run: true", "would rewrite 3 manifests into 1"),

@@ -28,7 +28,7 @@ class TestOverview(Operations):
         suspend_recluster(spark, f"{project.test_schema}.paused")
         project.run_sql(f"alter table {project.test_schema}.broken rename column k to other")
 
-    def test_the_worst_first(self, project: Any) -> None:
+    def test_the_overview_lists_the_worst_tables_first(self, project: Any) -> None:
         schema = project.test_schema
         log = operate("clustering_overview", passes=False)
         lines = [line.split() for line in log.splitlines() if line.strip().startswith(schema)]
@@ -42,7 +42,7 @@ class TestOverview(Operations):
         # what cannot be read may be anything, so it fails after all others are shown
         assert log.index("total") < log.rindex("there is no column 'k'")
 
-    def test_for_programs(self, sql: Any) -> None:
+    def test_the_overview_as_json(self, sql: Any) -> None:
         found = operate_json("clustering_overview", "{table: [deep, well, paused, plain], format: json}")
         by_verdict = {table["verdict"]: table for table in found["tables"]}
         assert list(by_verdict) == ["deep", "suspended", "unclustered", "well clustered"]
@@ -56,7 +56,7 @@ class TestOverview(Operations):
         assert found["totals"]["tables"] == 4
         assert found["totals"]["bytes"] == sum(table["bytes"] for table in found["tables"])
 
-    def test_the_gate_and_metrics(self, project: Any, tmp_path: Path) -> None:
+    def test_metrics_are_written_also_if_the_gate_fails(self, project: Any, tmp_path: Path) -> None:
         """The file of Prometheus' has what the overview shows, also where the gate fails."""
         file, schema = tmp_path / "recluster.prom", project.test_schema
         gate = f"{THREE}, fail_on: 'deep,failing', metrics: {file}"
@@ -110,7 +110,7 @@ class TestMoney(Operations):
     def reclustered(self, loaded: None) -> None:
         operate("recluster", "{table: read, depth: 1}")
 
-    def test_the_overview_by_tag(self) -> None:
+    def test_the_overview_by_tag_sums_what_was_spent_and_saved(self) -> None:
         found = operate_json("clustering_overview", "{by: tag, format: json}")
         by_name = {row["table"].split(".")[-1]: row for row in found["tables"]}
         read, other = by_name["read"], by_name["other"]
@@ -131,7 +131,7 @@ class TestMoney(Operations):
         assert [row[0] for row in rows if row[:1] in (["Ann"], ["Bob"])] == ["Ann", "Bob"]
         assert "saved: EUR 1,048,576 for 2^40 bytes" in text
 
-    def test_the_history(self) -> None:
+    def test_the_history_shows_what_was_spent(self) -> None:
         found = operate_json("clustering_history", "{table: read, format: json}")
         spent = [entry["spent"] for entry in found["entries"]]
         assert spent[:4] == [None] * 4

@@ -70,7 +70,7 @@ class TestReport(Operations):
         "by_word.sql": EVENTS.replace(KEY, "cluster_by='v'"),
     }
 
-    def test_the_page(self, project: Any, table: str, spark: Any, sql: Any) -> None:
+    def test_the_report_shows_every_table(self, project: Any, table: str, spark: Any, sql: Any) -> None:
         recluster(spark, table, depth=1, block_rows=500)
         spark.sql(f"insert into {table} select * from {table} where k < 500")
         sql("create table {schema}.empty (k int) using iceberg")
@@ -114,7 +114,9 @@ class TestReport(Operations):
         assert re.search(r"#[0-9a-f]{6}\b", drawn) is None  # every colour is the page's
 
     @pytest.mark.parametrize("width", [390, 1200])
-    def test_in_a_browser(self, project: Any, browser: str, width: int, tmp_path: Path) -> None:
+    def test_the_report_fits_every_window_and_asks_no_network(
+        self, project: Any, browser: str, width: int, tmp_path: Path
+    ) -> None:
         """Nothing is wider than the window, no column of a table is cut off, and nothing is asked of a network."""
         report = Path(project.project_root) / "target" / "clustering_report.html"
         probe = tmp_path / "probe.html"
@@ -164,10 +166,12 @@ class TestReport(Operations):
             ("{table: events, path: dbt_project.yml/x.html}", "The report cannot be written to"),
         ],
     )
-    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+    def test_the_report_refuses_bad_input(self, project: Any, arguments: str, message: str) -> None:
         assert message in operate("clustering_report", arguments, passes=False)
 
-    def test_without_the_library(self, project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_report_names_the_missing_library(
+        self, project: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "matplotlib", None)

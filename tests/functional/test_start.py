@@ -47,11 +47,13 @@ class TestStart:
         for load in range(6):
             run_dbt(["run", "--vars", json.dumps({"load": load})])
 
-    def test_there_are_transcripts(self) -> None:
+    def test_the_guide_has_six_transcripts(self) -> None:
         assert len(STEPS) == 6
 
     @pytest.mark.parametrize("step", STEPS, ids=[f"{number} {step[0]}" for number, step in enumerate(STEPS)])
-    def test_transcript(self, project: Any, step: tuple[str, str, str]) -> None:
+    def test_a_transcript_of_the_guide_is_what_is_printed(
+        self, project: Any, step: tuple[str, str, str]
+    ) -> None:
         name, arguments, text = step
         given = yaml.safe_load(re.sub(r"\\(.)", r"\1", arguments[1:-1]))
         if "where" in given:

@@ -33,7 +33,7 @@ def files(sql: Any, name: str) -> set[str]:
 class TestDryRun(Operations):
     PLAN = "{table: events, dry_run: true, depth: 1%s}"
 
-    def test_the_plan(self, project: Any, table: str, sql: Any) -> None:
+    def test_a_dry_run_shows_the_plan_and_changes_nothing(self, project: Any, table: str, sql: Any) -> None:
         before = files(sql, "events")
         log = operate("recluster", self.PLAN % "")
         assert f"1 of 1 {table}: would recluster 4 blocks" in log
@@ -64,7 +64,9 @@ class TestDryRun(Operations):
 class TestSuspension(Operations):
     MODELS = {"events.sql": AUTOMATIC}
 
-    def test_nobody_reclusters(self, project: Any, table: str, sql: Any, spark: Any) -> None:
+    def test_a_suspended_table_is_reclustered_by_nobody(
+        self, project: Any, table: str, sql: Any, spark: Any
+    ) -> None:
         assert f"{table}: suspended since " in operate("suspend_recluster", "{table: events}")
         found = operate_json("suspend_recluster", "{table: events, format: json}")
         iso, user = found["suspended"], found["suspension"]["by"]
@@ -93,7 +95,7 @@ class TestSuspension(Operations):
         load_once(6)
         assert clustering_depth(spark, table)["average_depth"] < depth
 
-    def test_who_why_and_until_when(self, project: Any, table: str, spark: Any) -> None:
+    def test_a_suspension_shows_who_why_and_until_when(self, project: Any, table: str, spark: Any) -> None:
         reason = 'it\'s a "backfill", until Friday'
         more = f"reason: {json.dumps(reason)}, until: 2999-12-04"
         log = operate("suspend_recluster", f"{{table: events, {more}}}")
@@ -120,7 +122,9 @@ class TestSuspension(Operations):
             (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
-    def test_what_is_refused(self, table: str, spark: Any, argument: str, message: str) -> None:
+    def test_wrong_arguments_do_not_suspend(
+        self, table: str, spark: Any, argument: str, message: str
+    ) -> None:
         assert message in operate("suspend_recluster", f"{{table: events, {argument}}}", passes=False)
         assert ClusteredTable(spark, table).suspended is None
 
@@ -131,7 +135,7 @@ class TestBudget(Operations):
     MODELS = dict.fromkeys(("one.sql", "two.sql", "three.sql"), AUTOMATIC)
     LOADS = 0
 
-    def test_a_run(self, project: Any) -> None:
+    def test_a_budget_bounds_all_tables_of_a_run(self, project: Any) -> None:
         for load in range(3):
             self.run(load, automatic_clustering=False)
         assert 0 < self.run(3, recluster_max_bytes="60 KB") <= 60 * 1024 < self.run(4)
@@ -150,7 +154,7 @@ class TestBudget(Operations):
         (result,), log = run_load(8, *limited)
         reason = result.adapter_response["recluster_reason"]
         assert "no block set fits into 1.0 KB; " in reason
-        assert reason.endswith(" KB would do")
+        assert "; it needs " in reason
         assert result.adapter_response["blocks_rewritten"] == 0
         assert re.search(r"\(depth \d\.\d, above \d: .*no block set fits into ", log)
         why = reason.partition(", and ")[2]
@@ -158,7 +162,9 @@ class TestBudget(Operations):
         results = run_dbt(["run", *limited, "--warn-error"], expect_pass=False)
         assert "no block set fits into 1.0 KB; " in str(results)
 
-    def test_by_hand_most_gain_for_a_byte_first(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_a_budget_by_hand_goes_to_the_most_gain_for_a_byte(
+        self, project: Any, sql: Any, spark: Any
+    ) -> None:
         sql("create table {schema}.deep (k int) using iceberg")
         for _ in range(6):
             sql("insert into {schema}.deep values (1), (9)")
@@ -224,7 +230,7 @@ class TestTablesThatAreMadeAnew(Operations):
             assert {row[0] for row in sql("select name from {schema}.sown.refs")} == {"main", "audit"}
             assert sql("select * from {schema}.sown")[0][:] == (1, "a")
 
-    def test_a_full_refresh(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_a_full_refresh_keeps_what_was_set_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
         tables = [f"{project.test_schema}.{name}" for name in ("events", "unkeyed", "sown")]
         for _ in range(2):
             run_dbt(["build"])

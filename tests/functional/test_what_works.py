@@ -85,7 +85,7 @@ class TestWhatWorks:
         tables = project.run_sql(f"show tables in {project.test_schema} like 'broken'", fetch="all")
         assert tables == []
 
-    def test_retry(self, project: Any) -> None:
+    def test_retry_builds_what_failed(self, project: Any) -> None:
         run_dbt(["run", "--select", "retried"], expect_pass=False)
         project.run_sql(
             f"create table {project.test_schema}.missing using iceberg as select id from range(5)"
@@ -114,7 +114,7 @@ class TestWhereDbtSparkRunsNone(Clustering):
         "events.py": python_model("'id'", materialized="incremental", cluster_by="id"),
     }
 
-    def test_one_sentence_before_anything_is_run(self, project: Any, sql: Any) -> None:
+    def test_a_python_model_is_refused_before_anything_is_run(self, project: Any, sql: Any) -> None:
         results, log = run_dbt_and_capture(["run"], expect_pass=False)
         for result in results:
             assert (
@@ -142,7 +142,7 @@ class TestWhereItRunsThem(Clustering):
         monkeypatch.setattr(AllPurposeClusterPythonJobHelper, "check_credentials", lambda helper: None)
         monkeypatch.setattr(AllPurposeClusterPythonJobHelper, "submit", submit)
 
-    def test_a_table(self, project: Any, sql: Any) -> None:
+    def test_a_table_of_a_python_model_is_clustered(self, project: Any, sql: Any) -> None:
         run_dbt(["run"])
         assert self.order(sql, "a_table") == "K ASC NULLS FIRST"
         assert self.properties(sql, "a_table")["write.metadata.metrics.column.K"] == "full"

@@ -145,7 +145,7 @@ def test_writers_to_main_are_no_conflict(spark: Any, schema: str) -> None:
 
 
 @pytest.mark.thorough
-def test_what_a_branch_refuses(spark: Any, schema: str) -> None:
+def test_a_missing_branch_or_a_tag_is_refused(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema)
     spark.sql(f"alter table {name} create tag audited")
     for branch in ("nowhere", "audited"):

@@ -101,7 +101,7 @@ def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
-def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: float) -> None:
+def test_a_curve_needs_no_second_recluster_at_any_threshold(spark: Any, schema: str, depth: float) -> None:
     name = make_table(spark, schema)
     for number in range(6, 9):
         load(spark, name, number)

@@ -44,7 +44,7 @@ def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> Non
 
 
 @pytest.mark.thorough
-def test_a_full_disk(spark: Any, schema: str, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_table_as_it_was(spark: Any, schema: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(small)]

@@ -85,7 +85,9 @@ def test_logs_of_other_tables_and_clusters(spark: Any, loaded: str, tmp_path: Pa
         import_reads(spark, loaded)
 
 
-def test_a_log_of_trino(spark: Any, loaded: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reads_are_imported_from_a_log_of_trino(
+    spark: Any, loaded: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of its queries only ranges stay, and no message quotes one."""
     schema, name = loaded.split(".")
     spark.sql(f"create table {schema}.other (k bigint) using iceberg")

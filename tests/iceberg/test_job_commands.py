@@ -80,7 +80,7 @@ def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: 
     """No sort order tells of it: the property does, to who names the table and to who names its namespace."""
     table = make_table(spark, sales, rows=100)
     code, _, err = run("recluster", table, "--cluster-by", "zorder(k, id)", *DEEP)
-    assert (code, err.count("zorder is taken for hilbert, so the cluster key is hilbert(k, id)")) == (0, 1)
+    assert (code, err.count("zorder is treated as hilbert, so the cluster key is hilbert(k, id)")) == (0, 1)
     append(spark, table, 600, 300, files=3)
     before = checksum(spark, table)
     recluster = ("recluster", "--namespace", sales, *DEEP)

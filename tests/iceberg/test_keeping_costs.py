@@ -165,7 +165,7 @@ def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
     return json.dumps({"depth": depth, "since": since, "at": at, "rewriting": rewriting})
 
 
-def test_it_holds_for_a_day(spark: Any, table: str) -> None:
+def test_an_automatic_depth_holds_for_a_day(spark: Any, table: str) -> None:
     keyed = ClusteredTable(spark, table, "k")
     keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)
 
@@ -202,7 +202,7 @@ def balance_of(spark: Any, table: str, weight: float) -> Any:
 
 
 @pytest.mark.thorough
-def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
+def test_the_bytes_that_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     """Twin: the bytes of the blocks whose bounds hold a key of a read, before the recluster and after it."""
     ClusteredTable(spark, table, "k").iceberg.set_property("recluster.option.reads", json.dumps(reads(2)))
     keyed = ClusteredTable(spark, table, "k")

@@ -138,7 +138,7 @@ def writers_at_once(spark: Any, group: str) -> int:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", MERGE_METHODS)
-def test_two_tasks_write_at_once(
+def test_two_tasks_of_a_merge_write_at_once(
     spark: Any, schema: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "_LEAST_BYTES", 1)
@@ -169,7 +169,7 @@ def test_infinite_numbers_are_beyond_every_cut(spark: Any, schema: str, key: str
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("first", ["-0.0", "0.0"])
-def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -> None:
+def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str, first: str) -> None:
     """One value to Spark, two to Iceberg: -0.0 is below 0.0 in its bounds and filters."""
     signs = f"'{first}', '{'0.0' if first == '-0.0' else '-0.0'}'"
     # Each of these with each zero has a file of its own, in which the zero is the least value, the greatest, or both.

@@ -290,7 +290,7 @@ def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str) -> 
     assert len({path.parent for path in paths}) == len(paths) > 5
 
 
-def test_a_session_turns_it_off(spark: Any, schema: str) -> None:
+def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=200)
     with spark_settings(spark, {SWITCH: "false"}):
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds

@@ -101,7 +101,7 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
 
 
 @pytest.mark.thorough
-def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
+def test_work_undone_by_others_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     def shown() -> tuple[str, str]:
         table = ClusteredTable(spark, name)
         page = render([report_data(table, ReclusterOptions())], datetime.now(timezone.utc))
@@ -176,7 +176,9 @@ def roll_back(spark: Any, name: str) -> None:
         roll_back,
     ],
 )
-def test_nothing_else_is_taken_for_one(spark: Any, schema: str, change: Callable[[Any, str], None]) -> None:
+def test_other_changes_are_not_taken_for_undone_work(
+    spark: Any, schema: str, change: Callable[[Any, str], None]
+) -> None:
     modes = {"write.delete.mode": "merge-on-read"}
     name = clustered(spark, schema, properties=modes)
     change(spark, name)

@@ -191,7 +191,7 @@ def test_frequent_values_come_to_rest(spark: Any, schema: str, depth: int) -> No
 
 
 @pytest.mark.parametrize("files", [0, 1])
-def test_an_empty_table(spark: Any, schema: str, files: int) -> None:
+def test_an_empty_table_has_nothing_to_recluster(spark: Any, schema: str, files: int) -> None:
     name = make_table(spark, schema, files=files)
     if files:
         spark.sql(f"delete from {name}")
@@ -258,7 +258,7 @@ WHERE = "where must be a SQL predicate, such as .*, not "
 SESSION = "spark must be a SparkSession .*, not "
 
 
-def test_wrong_types_are_one_sentence(spark: Any, schema: str) -> None:
+def test_an_argument_of_a_wrong_type_is_one_sentence(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=2)
     before = metadata_file(spark, table)
     calls: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [

@@ -107,7 +107,7 @@ def number_of_blocks(spark: Any, table: str) -> int:
         pytest.param("truncate(1000, id), p", [("d",), ("id",), ("x",)], marks=pytest.mark.exhaustive),
     ],
 )
-def test_what_it_predicts_is_what_a_sort_makes(
+def test_the_predicted_blocks_are_those_of_a_sorted_copy(
     spark: Any, schema: str, partitioned: str, keys: list[tuple[str, ...]]
 ) -> None:
     table = make(spark, schema, partitioned)

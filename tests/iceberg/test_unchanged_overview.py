@@ -44,7 +44,7 @@ def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("reads", [None, "k between 100 and 110"])
-def test_it_says_what_the_blocks_say(
+def test_the_overview_of_an_unchanged_table_reads_no_block(
     spark: Any, name: str, reads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ReclusterOptions(depth=2, block_rows=100, reads=reads)

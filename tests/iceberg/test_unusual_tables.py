@@ -209,7 +209,7 @@ def test_a_copy_at_another_place_has_blocks_of_its_own(spark: Any, schema: str, 
 
 
 @pytest.mark.thorough
-def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
+def test_the_rows_of_a_file_listed_twice_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
     """The reported case: of 50 rows were left 40."""
     name = f"{schema}.t"
     spark.sql(f"create table {name} (id bigint, k bigint) using iceberg")
@@ -236,7 +236,9 @@ def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:
 @pytest.mark.alike
 @pytest.mark.parametrize("manifests", ["one", "several"])
 @pytest.mark.parametrize("partitioned", ["bucket(2, id)", None])
-def test_no_plan_has_it(spark: Any, schema: str, partitioned: str | None, manifests: str) -> None:
+def test_no_plan_has_a_file_that_is_listed_twice(
+    spark: Any, schema: str, partitioned: str | None, manifests: str
+) -> None:
     """Neither one that merges deep blocks, nor one of a predicate, of deleted rows or of small blocks."""
     properties = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
     name = make_table(spark, schema, files=5, rows=200, partitioned=partitioned, properties=properties)

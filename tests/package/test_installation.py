@@ -41,7 +41,7 @@ def extra(name: str) -> dict[str, Requirement]:
     return {requirement.name: requirement for requirement in map(Requirement, declared[name])}
 
 
-def test_our_own_constraints_are_among_them() -> None:
+def test_the_readme_installs_our_pinned_dbt_core() -> None:
     given = {requirement.name: requirement for requirement in map(Requirement, requirements())}
     pinned = re.search(r"^dbt-core==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert pinned is not None
@@ -93,7 +93,7 @@ class Installation:
         run(self._programs / "pip", "install", "--quiet", *requirements, env=self.environment)
 
 
-def test_it_installs_from_pypi_alone(tmp_path: Path) -> None:
+def test_the_package_installs_from_pypi_alone(tmp_path: Path) -> None:
     installation = Installation(tmp_path)
     ours, *others = requirements()
     installation.install(ours.replace("dbt-recluster", str(ROOT)), *others)

@@ -108,7 +108,7 @@ def overview(namespace: str) -> list[Any]:
     return tables
 
 
-def test_tables_in_glue(server: glue.Glue, tmp_path: Path) -> None:
+def test_tables_in_glue_are_reclustered(server: glue.Glue, tmp_path: Path) -> None:
     settings, place = server.settings(), tmp_path / "worker"
     place.mkdir()
     pool = ProcessPoolExecutor(1, get_context("spawn"), begin, (place, settings))

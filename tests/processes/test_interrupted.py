@@ -76,7 +76,7 @@ def table(spark: Any, hadoop_catalog: str, tmp_path: Path) -> Iterator[str]:
     ids=["while it plans", "while it writes", "later"],
 )
 @pytest.mark.usefixtures("table")
-def test_a_script(text: str, merged: float, after: float, tmp_path: Path) -> None:
+def test_a_script_is_interrupted(text: str, merged: float, after: float, tmp_path: Path) -> None:
     """`except ReclusterError` passes over tables that fail; this is none of them."""
     _, out, _ = interrupt(python(SCRIPT, tmp_path, merged), text, after)
     assert f"caught Interrupted {CHANGED_NOTHING}\n" in out, out
@@ -86,7 +86,7 @@ def test_a_script(text: str, merged: float, after: float, tmp_path: Path) -> Non
     assert "Traceback" not in out
 
 
-def test_a_job(spark: Any, table: str, tmp_path: Path) -> None:
+def test_a_job_is_interrupted(spark: Any, table: str, tmp_path: Path) -> None:
     snapshot, known = metadata_file(spark, table), data_files(spark, table)
     options = ("--cluster-by", "k", "--depth", "1", "--block-rows", "4000")
     job = Jobs(tmp_path, tmp_path / "warehouse").start("recluster", "lake.sales.t", *options)
@@ -121,7 +121,7 @@ print("answers", embedded.start(sys.argv[1]).sql("select 1").count())
 """
 
 
-def test_while_the_session_starts(tmp_path: Path) -> None:
+def test_the_start_of_the_session_is_interrupted(tmp_path: Path) -> None:
     """In the main thread pyspark would install a handler that calls Java in the middle of another call."""
     out, _ = python(STARTING, tmp_path / "lake").communicate(timeout=120)
     assert "Traceback" not in out
@@ -136,7 +136,7 @@ COUNTS = """select (select count(*) from {0}) as live, (select count(*) from {0}
 (select count(*) from {0}.all_data_files) as files"""
 
 
-def test_an_operation_and_a_run(tmp_path: Path) -> None:
+def test_an_operation_and_a_run_are_interrupted(tmp_path: Path) -> None:
     """One line, the exit code that shells have for it, no further table, and no file that belongs to nothing."""
     models = dict.fromkeys(("big1.sql", "big2.sql"), BIG)
     project = Project(tmp_path / "p", {"method": "embedded", "path": "lake"}, models)

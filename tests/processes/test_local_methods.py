@@ -59,7 +59,7 @@ def test_what_cannot_be_logged_is_left_out(project: Project) -> None:
     assert "No space left" not in out
 
 
-def test_debug_and_settings(tmp_path: Path) -> None:
+def test_debug_starts_spark_with_the_settings_of_the_profile(tmp_path: Path) -> None:
     settings = {"spark.app.name": "mine", "spark.sql.shuffle.partitions": 7, "spark.ui.enabled": False}
     profile = {
         "method": "embedded",

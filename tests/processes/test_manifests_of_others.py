@@ -68,7 +68,7 @@ def manifest(name: str, root: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", list(DBTS))
-def test_its_tables_are_reclustered(
+def test_tables_in_the_manifest_of_another_dbt_are_reclustered(
     name: str, spark: Any, hadoop_catalog: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = manifest(name, tmp_path / "p")

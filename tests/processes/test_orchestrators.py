@@ -32,7 +32,7 @@ def orchestrate(project: Project, *command: str | Path, **environment: str) -> s
     return done.stdout + done.stderr
 
 
-def test_dagster(project: Project) -> None:
+def test_dagster_runs_the_example(project: Project) -> None:
     dagster = program("dagster", "dagster", "dagster", "dagster-dbt", "dbt-core<1.12")
     (project.root / "home").mkdir()
     assets = ("-f", str(EXAMPLES / "dagster_assets.py"), "--select", "*")
@@ -43,7 +43,7 @@ def test_dagster(project: Project) -> None:
     assert "RUN_SUCCESS" in out
 
 
-def test_airflow(project: Project) -> None:
+def test_airflow_runs_the_example(project: Project) -> None:
     airflow = program("airflow", "airflow", "apache-airflow")
     settings = {
         "AIRFLOW_HOME": str(project.root / "home"),

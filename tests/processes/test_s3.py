@@ -153,7 +153,7 @@ def names(paths: Iterable[str]) -> set[str]:
     return {path.rpartition("/")[2] for path in paths}
 
 
-def test_nothing_is_lost(storage: Storage, tmp_path: Path) -> None:
+def test_nothing_is_lost_on_s3_by_kills_expiry_and_failures(storage: Storage, tmp_path: Path) -> None:
     """A kill, an expiry, orphans, a bucket without rights, and a server that stops."""
     server, killed = storage.server, Worker(tmp_path, storage)
     try:

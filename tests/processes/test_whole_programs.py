@@ -40,7 +40,7 @@ def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
-def test_what_is_killed_loses_nothing(more: list[str], tmp_path: Path) -> None:
+def test_a_killed_recluster_loses_nothing(more: list[str], tmp_path: Path) -> None:
     """`python benchmarks/killed.py` does the same fifty times; what it finds wrong is an error."""
     found = figures(BENCHMARKS / "killed.py", "--kills", "4", *more, json_file=tmp_path / "found.json")
     assert found["before"] >= 1  # killed as it began

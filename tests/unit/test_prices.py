@@ -19,7 +19,7 @@ def test_a_mapping_and_the_words_of_a_command_line() -> None:
     assert parse_prices("prices", "currency=EUR,compute_hour=0") == PriceList("EUR", 0.0)
 
 
-def test_what_is_known_has_a_price() -> None:
+def test_only_known_amounts_have_a_price() -> None:
     assert (PRICES.of_seconds(900, 900), PRICES.of_seconds(), PRICES.of_seconds(900, None)) == (1.6, 0, None)
     assert (PRICES.of_bytes(3 * 2**39), PRICES.of_bytes(None)) == (7.5, None)
     only_scans = PriceList("EUR", terabyte_scanned=5)

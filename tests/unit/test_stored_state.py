@@ -36,7 +36,7 @@ def test_levels_a_suspension_and_changes_are_kept() -> None:
     assert Changes.parse(changes) == Changes(5, 1, 77, 100, 1700000000)
 
 
-def test_reads_are_kept() -> None:
+def test_recorded_reads_are_read_again() -> None:
     text = (
         '{"at":{"event log":"2026-11-22T00:00:00+00:00"},"state":{"project":"abc"},"ids":{"k":1},'
         '"reads":[["event log",2.5,{"k":[null,5],"\\u00e9":["\\u00fc","\\u00fc"]}]]}'
@@ -129,7 +129,7 @@ def test_a_text_that_is_no_record_suspends_without_an_end(text: str) -> None:
     assert Suspension.of_table({SUSPENDED: text}) == Suspension(text)
 
 
-def test_a_suspension_ends() -> None:
+def test_a_suspension_ends_at_its_time() -> None:
     past = Suspension(SINCE, until="2026-01-02")
     assert Suspension.of_table({SUSPENDED: SUSPENDED.dump(asdict(past))}) is None
     # Whatever zone the record has, it is shown in UTC, as all times are.

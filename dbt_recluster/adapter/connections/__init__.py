@@ -1,4 +1,4 @@
-"""dbt's connections: the keys of a profile, what each method needs, its secrets; opening, querying and cancelling."""
+"""dbt's connections: the keys of a profile, their checks and secrets; opening, querying and cancelling."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ReclusterCredentials(SparkCredentials):
         hide_in_logs(_secrets_of(vars(self)))
 
     def _problem(self) -> str | None:
-        """Return what is wrong with the keys of the method."""
+        """Return the error in the keys of the method, or None."""
         method, submits = self.method, self.recluster_submit is not None
         if method is None:
             methods = ", ".join(ConnectionMethod)
@@ -205,7 +205,7 @@ def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
         which = f"{len(configured)} catalogs ({', '.join(configured)})" if configured else "no catalog"
         raise OptionError(
             f"recluster_session names {which}. Set {DEFAULT_CATALOG} to the one of the connection's tables, and "
-            "spark.sql.catalog.<name> to what it is"
+            "spark.sql.catalog.<name> to its class"
         )
     return configured[0]
 

@@ -66,7 +66,7 @@ class SessionCursor(Cursor):
             return super().fetchall()
 
     def finish(self) -> None:
-        """Run a query whose rows nobody fetches, such as a check in a hook. Spark has run other statements already."""
+        """Run a query whose rows are not fetched, such as a check in a hook. Spark has run other statements already."""
         with self._running():
             if self._df is not None and not self._df.isLocal():
                 # As text, since no sink takes intervals, and Python does not hold every value.
@@ -95,7 +95,7 @@ class _Handle(SessionConnectionWrapper):
         super().__init__(connection)
 
     def finish(self) -> None:
-        """Run the last query, whose rows nobody fetches."""
+        """Run the last query, whose rows are not fetched."""
         cast(SessionCursor, self._cursor).finish()
 
     @classmethod

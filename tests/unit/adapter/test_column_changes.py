@@ -45,7 +45,7 @@ def test_types_are_compared_as_iceberg_stores_them() -> None:
     assert not changes(columns(a="smallint", b=struct), columns(a="int", b=stored))
 
 
-def test_only_widening_is_allowed() -> None:
+def test_only_widening_of_a_type_is_allowed() -> None:
     for old, new in (("int", "bigint"), ("float", "double"), ("decimal(5,2)", "decimal(7,2)")):
         changes(columns(a=new), columns(a=old)).check_types("s.t")
         for before, after in (
@@ -60,7 +60,7 @@ def test_only_widening_is_allowed() -> None:
                 retyped.check_types("s.t")
 
 
-def test_what_lost_fields_leave_behind_goes() -> None:
+def test_metrics_modes_of_lost_fields_are_removed() -> None:
     prefix = "write.metadata.metrics.column."
     lost = ("s.gone", "s.deep.gone.b", "r.a", "former")
     stay = ("k", "s.a", "s.deep.b", "l.element.gone", "m.value", "x.y", "wide.z")

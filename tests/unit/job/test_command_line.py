@@ -13,7 +13,7 @@ from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import Operation
 
 
-def test_the_options_of_recluster() -> None:
+def test_the_options_of_recluster_are_parsed() -> None:
     line = """recluster lake.sales.orders --cluster-by 'to_date(ts), id' --final --dry-run --max-bytes '10 GB' --depth 2
         --where "ts > date'2026-01-01'" --strategy peak --block-rows 500 --json --conf spark.a=b=c --conf spark.d="""
     request = parse(shlex.split(line))

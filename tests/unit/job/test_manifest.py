@@ -77,7 +77,7 @@ def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
         Manifest.read(path, renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
 
 
-def test_what_a_run_built(tmp_path: Path, manifest: Manifest) -> None:
+def test_run_results_say_which_tables_a_run_built(tmp_path: Path, manifest: Manifest) -> None:
     statuses = {"model.shop.orders": "success", "model.shop.daily": "error", "test.shop.gone": "pass"}
     path = tmp_path / "run_results.json"
     assert manifest.built(results(path, statuses)) == {"model.shop.orders"}
@@ -126,7 +126,7 @@ def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", ["v12", "v20"])
-def test_the_shape_of_dbt_2(version: str, tmp_path: Path) -> None:
+def test_a_manifest_of_dbt_2_is_read(version: str, tmp_path: Path) -> None:
     """Its previews wrote version 20, its release writes 12 again; both have null for what is not set."""
     config = {"materialized": "incremental", "cluster_by": ["id"], "meta": None, "tags": None, "group": None}
     unset = dict.fromkeys(

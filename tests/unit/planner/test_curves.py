@@ -217,7 +217,7 @@ def test_runs_of_a_chain_follow_one_another_along_a_column(table):
 
 
 @given(described())
-def test_what_a_layout_says_of_blocks(table):
+def test_a_layout_has_the_box_and_load_of_each_block(table):
     blocks, run, added_by, level, settled = table
     layout = blocks.layout(run, added_by, level, settled)
     assert layout.group.tolist() == blocks.partition.tolist()

@@ -59,7 +59,7 @@ def test_partitions_never_meet_and_a_level_has_the_figures_of_its_blocks_alone(b
         ([(2 * i, 2 * i + 1) for i in range(5)], 100.0, 1.0),
     ],
 )
-def test_figure_5_of_the_patent(bounds, ratio, relative):
+def test_ratios_are_those_of_figure_5_of_the_patent(bounds, ratio, relative):
     """Of five partitions, all, three, a chain of three, and none overlap; the ratios by equation 1 are rounded."""
     metrics = clustering_information(build(bounds))
     assert round(metrics.clustering_ratio, 1) == ratio

@@ -51,7 +51,7 @@ SOME = age_groups().filter(lambda drawn: drawn[1] is not None)
 
 
 @given(SOME)
-def test_units_are_the_bounds_within(drawn):
+def test_the_units_of_a_block_are_the_bounds_within_it(drawn):
     eligible, groups, _ = drawn
     firsts, lasts = eligible.first.tolist(), eligible.last.tolist()
     bounds = firsts + lasts

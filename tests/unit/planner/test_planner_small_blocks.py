@@ -142,7 +142,7 @@ def test_a_block_whose_bounds_its_run_accounts_for_is_not_crossed():
         (in_order([10] * 4, bytes=[60] * 4), {"block_bytes": 100}, []),  # full in bytes
     ],
 )
-def test_what_is_joined(blocks, policy, sets):
+def test_small_blocks_are_joined_with_their_neighbours(blocks, policy, sets):
     assert sets_of(blocks, **policy) == sets
 
 

@@ -134,9 +134,9 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (
             build(SAME, bytes=[600] * 12),
             {"max_bytes": 1024},
-            "no block set fits into 1.0 KB; 1.2 KB would do",
+            "no block set fits into 1.0 KB; it needs 1.2 KB",
         ),
-        (build(SAME, bytes=[10] * 12), {"max_merge_bytes": 19}, "fits into 19 bytes; 20 bytes would do"),
+        (build(SAME, bytes=[10] * 12), {"max_merge_bytes": 19}, "fits into 19 bytes; it needs 20 bytes"),
         (build(THRICE, level=[64, 64, 70]), {}, "narrowed: merging ends at level 64, reached by 3 blocks"),
         (
             build(THRICE, level=[64, 64, 0]),
@@ -151,7 +151,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (in_order([20] * 5), {}, "5 small blocks make 1 full one"),
         (in_order([5] * 4), {}, "4 small blocks make 1 larger one"),
         (in_order([60, 40]), {}, "2 blocks, 1 of them small, make 1 full one"),
-        (in_order([10] * 100, bytes=[7] * 100), {"max_bytes": 10}, "fits into 10 bytes; 28 bytes would do"),
+        (in_order([10] * 100, bytes=[7] * 100), {"max_bytes": 10}, "fits into 10 bytes; it needs 28 bytes"),
         (in_order([100], deleted=[30]), {}, "1 block has 30% or more of the rows deleted"),
         (in_order([100] * 4, deleted=[29, 30, 0, 100]), {}, "2 blocks have 30% or more of the rows deleted"),
         (BOTH, {"depth": 2}, "is above 2, and 10 small blocks make 1 full one"),

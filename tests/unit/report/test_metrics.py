@@ -72,7 +72,7 @@ def test_what_is_known_of_a_table_is_written(text: str) -> None:
     assert {name[0] for name in found if ODD in name} == {"dbt_recluster_table_verdict"}
 
 
-def test_promtool(text: str) -> None:
+def test_promtool_accepts_the_metrics(text: str) -> None:
     """Names, units and help are as Prometheus wants them."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian's package prometheus)")
