@@ -45,9 +45,7 @@ def show(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table, with two decimals for numbers that are not whole."""
 
     def shown(cell: Any) -> str:
-        return (
-            f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
-        )
+        return f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
     print(text_table(header, [list(map(shown, row)) for row in rows]), flush=True)
 
@@ -82,9 +80,7 @@ def tpch(directory: Path, scale: float, *tables: str) -> Path:
     if not all((directory / f"{table}.parquet").exists() for table in tables):
         directory.mkdir(parents=True, exist_ok=True)
         made = ["parquet", "-s", f"{scale:g}", "--tables", ",".join(tables), "--output-dir", str(directory)]
-        subprocess.run(
-            [Path(sys.executable).with_name("tpchgen-cli"), *made], check=True, capture_output=True
-        )
+        subprocess.run([Path(sys.executable).with_name("tpchgen-cli"), *made], check=True, capture_output=True)
     return directory
 
 

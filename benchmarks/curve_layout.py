@@ -56,9 +56,7 @@ def along(key: IntArray, block_rows: int) -> list[IntArray]:
 def in_boxes(curve: Curve, columns: Sequence[IntArray], block_rows: int, of_table: int) -> list[IntArray]:
     """Rows of each block that a merge writes, of a table of so many rows."""
     rows, dimensions = Points.of(curve, arrow(columns), 1), len(columns)
-    tree = cut_into_boxes(
-        rows, block_rows, curve.parts, dimensions * (of_table / block_rows) ** (-1 / dimensions)
-    )
+    tree = cut_into_boxes(rows, block_rows, curve.parts, dimensions * (of_table / block_rows) ** (-1 / dimensions))
     box = tree.box_of(rows.rank, np.random.default_rng(0).integers(0, SHARES, len(rows.rank)))
     order = np.argsort(box, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(box[order])) + 1)
@@ -206,9 +204,7 @@ class Table:
             rows = np.concatenate([block.rows for block in members])
             run = self._commits + 1 + block_set.run
             commits.add(run)
-            parts = in_boxes(
-                self.curve, [column[rows] for column in self.columns], self.block_rows, self.loaded
-            )
+            parts = in_boxes(self.curve, [column[rows] for column in self.columns], self.block_rows, self.loaded)
             added = self.add([rows[part] for part in parts], level=block_set.level, run=run, added_by=run)
             paths.append(([str(b.number) for b in added], [str(b.number) for b in members]))
             gone |= {block.number for block in members}

@@ -69,10 +69,7 @@ def parameters(name: str) -> list[float]:
 def measure(workload: str, names: list[str], loads: int, seed: int) -> Strategies:
     """Measure the curves of these strategies."""
     began = time.monotonic()
-    curves = {
-        name: [simulate(workload, at, STEPS[name](at), loads, seed) for at in parameters(name)]
-        for name in names
-    }
+    curves = {name: [simulate(workload, at, STEPS[name](at), loads, seed) for at in parameters(name)] for name in names}
     print(f"{workload}, seed {seed}: measured in {time.monotonic() - began:.0f} s", flush=True)
     return curves
 
@@ -184,9 +181,7 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
         rows.append([workload, *cells, shown(geometric_mean(own)), shown(max(own, default=np.nan))])
     optima = [f"{optimum_at(best, scan):.2f}" for scan in scans]
     rows.append(["optimum for uniform loads", *optima, "", ""])
-    rows.append(
-        ["all", *[""] * len(scans), shown(geometric_mean(pooled)), shown(max(pooled, default=np.nan))]
-    )
+    rows.append(["all", *[""] * len(scans), shown(geometric_mean(pooled)), shown(max(pooled, default=np.nan))])
     command.markdown(["workload", *(f"scan {scan:.0f}" for scan in scans), "ratio", "worst"], rows)
     print_thresholds(curves)
 
@@ -226,9 +221,7 @@ def print_thresholds(curves: Curves) -> None:
     thresholds = [1.5, 2, 3, 4, 6, 8, 12]
     rows = []
     for workload in next(iter(curves.values())):
-        curves_of_seeds = [
-            workloads[workload][OURS] for workloads in curves.values() if workload in workloads
-        ]
+        curves_of_seeds = [workloads[workload][OURS] for workloads in curves.values() if workload in workloads]
         cells = []
         for threshold in thresholds:
             points = [point for curve in curves_of_seeds for point in curve if point.threshold == threshold]
@@ -245,9 +238,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=WORKLOADS)
     parser.add_argument("--loads", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument(
-        "--scoreboard", type=int, nargs="*", metavar="SEED", help="seeds of a table of all policies"
-    )
+    parser.add_argument("--scoreboard", type=int, nargs="*", metavar="SEED", help="seeds of a table of all policies")
     parser.set_defaults(json=str(RESULTS))
     options = parser.parse_args()
     path = Path(options.json)

@@ -164,8 +164,7 @@ def files_of(directory: Path, is_expiry: bool) -> set[Path]:
 def left_behind(spark: Any, directory: Path) -> int:
     """Return how many data files belong to no snapshot."""
     known = {
-        Path(row[0].split(":", 1)[1]).name
-        for row in spark.sql(f"select file_path from {TABLE}.all_files").collect()
+        Path(row[0].split(":", 1)[1]).name for row in spark.sql(f"select file_path from {TABLE}.all_files").collect()
     }
     found = {path.name for path in (directory / "warehouse/db/t/data").rglob("*.parquet")}
     return len(found - known)

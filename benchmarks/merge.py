@@ -120,18 +120,14 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = command.parser(__doc__)
     parser.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
-    parser.add_argument(
-        "--pairs", type=int, default=5, help="how often each way is run, after one to warm up"
-    )
+    parser.add_argument("--pairs", type=int, default=5, help="how often each way is run, after one to warm up")
     parser.add_argument("--cases", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--memory", help="heap of Spark's JVM; that of `method: embedded` by default")
     return parser.parse_args()
 
 
-def ways_of(
-    spark: Any, name: str, block_rows: int
-) -> tuple[Callable[[], object], dict[str, Callable[[], object]]]:
+def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object], dict[str, Callable[[], object]]]:
     """Return what takes a table back to its last load, and the ways to rewrite it."""
     last_load = f"select max_by(snapshot_id, committed_at) from {name}.snapshots where operation = 'append'"
     snapshot_id = spark.sql(last_load).first()[0]

@@ -129,10 +129,7 @@ def read_files(spark: Any, name: str, reads: int) -> list[tuple[str, int, int]]:
     width = 2**64 // 100
     lower = [int(-(2**63) + (i + 0.5) / reads * 2**64 - width / 2) for i in range(reads)]
     return [
-        (row.p, first, first + width)
-        for first in lower
-        for row in found
-        if row.l <= first + width and first <= row.u
+        (row.p, first, first + width) for first in lower for row in found if row.l <= first + width and first <= row.u
     ]
 
 

@@ -101,9 +101,7 @@ def write_project(directory: Path, options: argparse.Namespace) -> None:
     ours = {"type": "recluster", "method": "embedded", "path": str(directory / "lake"), "schema": "clustered"}
     plain = {"type": "spark", "method": "session", "host": "none", "schema": "plain", "threads": 1}
     project = Project(directory, ours, {"m.sql": model})
-    project.write(
-        "profiles.yml", {"p": {"target": "clustered", "outputs": {"clustered": ours, "plain": plain}}}
-    )
+    project.write("profiles.yml", {"p": {"target": "clustered", "outputs": {"clustered": ours, "plain": plain}}})
 
 
 def fill(spark: Any, table: str, each: int) -> None:
@@ -119,9 +117,7 @@ def overlap(spark: Any, table: str) -> None:
     """Append two small blocks that overlap, beyond all others."""
     others = ", ".join(["1L"] * COLUMNS)
     for _ in range(2):
-        spark.sql(
-            f"insert into {table} select 1000000000000 + 9 * id, date'2025-01-01', {others} from range(2)"
-        )
+        spark.sql(f"insert into {table} select 1000000000000 + 9 * id, date'2025-01-01', {others} from range(2)")
 
 
 def run_model(target: str, number: int) -> tuple[float, dict[str, Any]]:

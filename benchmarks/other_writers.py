@@ -235,9 +235,7 @@ class Writer:
         self._choose_mode("delete")
         low, modulus = self.random.randint(0, KEYS), self.random.choice([2, 7])
         width = KEYS // 10
-        self.spark.sql(
-            f"delete from {self.table} where k between {low} and {low + width} and id % {modulus} = 1"
-        )
+        self.spark.sql(f"delete from {self.table} where k between {low} and {low + width} and id % {modulus} = 1")
         keys = _key(self.ids)
         stays = ~((keys >= low) & (keys <= low + width) & (self.ids % modulus == 1))
         self.ids, self.versions = self.ids[stays], self.versions[stays]
@@ -257,9 +255,7 @@ class Writer:
         self.next_id = last
 
     def _evolve(self) -> None:
-        self.spark.sql(
-            f"alter table {self.table} {'drop column extra' if self.extra else 'add column extra int'}"
-        )
+        self.spark.sql(f"alter table {self.table} {'drop column extra' if self.extra else 'add column extra int'}")
         self.extra = not self.extra
 
     def _expire(self) -> None:
@@ -270,14 +266,10 @@ class Writer:
         self._call("rewrite_manifests", "use_caching => false")
 
     def _compact(self) -> None:
-        self._call(
-            "rewrite_data_files", "options => map('min-input-files', '2', 'target-file-size-bytes', '60000')"
-        )
+        self._call("rewrite_data_files", "options => map('min-input-files', '2', 'target-file-size-bytes', '60000')")
 
     def _call(self, procedure: str, arguments: str) -> None:
-        self.spark.sql(
-            f"call lake.system.{procedure}(table => '{self.table.removeprefix('lake.')}', {arguments})"
-        )
+        self.spark.sql(f"call lake.system.{procedure}(table => '{self.table.removeprefix('lake.')}', {arguments})")
 
     def _choose_mode(self, what: str) -> None:
         mode = self.random.choice(["copy-on-write", "merge-on-read"])

@@ -107,9 +107,7 @@ def ratio(ours: list[Point], theirs: list[Point]) -> tuple[float, float]:
     least = max(min(point.scan for point in points) for points in (ours, theirs))
     most = min(max(point.scan for point in points) for points in (ours, theirs))
     ratios = [
-        best_at(ours, at) / best_at(theirs, at)
-        for at in np.geomspace(least, most, 25)
-        if best_at(theirs, at) >= 0.05
+        best_at(ours, at) / best_at(theirs, at) for at in np.geomspace(least, most, 25) if best_at(theirs, at) >= 0.05
     ]
     return float(np.exp(np.mean(np.log(np.maximum(ratios, 0.01))))), max(ratios)
 

@@ -95,9 +95,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="1 is 6,000,000 rows of lineitem")
     parser.add_argument("--loads", type=int, default=40)
     parser.add_argument("--block-rows", type=int, default=40_000)
-    parser.add_argument(
-        "--keys", nargs=2, default=["l_shipdate", "o_orderdate"], help="of lineitem and of orders"
-    )
+    parser.add_argument("--keys", nargs=2, default=["l_shipdate", "o_orderdate"], help="of lineitem and of orders")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--policies", nargs="+", help="some of them, by name")
     parser.add_argument("--get", type=float, default=0.4, help="dollars for a million GET requests")
@@ -133,9 +131,7 @@ class Lake:
             self.spark.sql(f"create schema lake.{schema}")
         if "Trino" in options.engines:
             self.trino = stack.enter_context(
-                trino.server(
-                    directory / "trino", "lake", url, f"s3://{s3.LAKE}/warehouse", self.store.trino_files
-                )
+                trino.server(directory / "trino", "lake", url, f"s3://{s3.LAKE}/warehouse", self.store.trino_files)
             )
         self._load()
         for engine in options.engines:  # so that the first policy's reads are as warm as the last one's
@@ -229,8 +225,7 @@ class Lake:
                             self._read(engine, schema, of_kind)
         blocks = {name: self.spark.table(f"lake.{schema}.{name}.files").count() for name in CLUSTERED}
         of_engine = {
-            engine: {kind: _mean(rounds) for kind, rounds in of_kinds.items()}
-            for engine, of_kinds in reads.items()
+            engine: {kind: _mean(rounds) for kind, rounds in of_kinds.items()} for engine, of_kinds in reads.items()
         }
         read = {engine: _sum(list(of_kinds.values())) for engine, of_kinds in of_engine.items()}
         return {"kept": _sum(kept), "read": read, "by_kind": of_engine, "blocks": blocks}
@@ -324,9 +319,7 @@ def queries(scale: float) -> dict[str, list[str]]:
         "a day": [f"{lines} l_shipdate = {day()}" for _ in range(8)],
         "a part": [f"{lines} l_partkey = {part()}" for _ in range(7)],
         "a customer": [f"{orders} o_custkey = {customer()}" for _ in range(7)],
-        "a day and a customer": [
-            f"{orders} o_orderdate = {day()} and o_custkey = {customer()}" for _ in range(8)
-        ],
+        "a day and a customer": [f"{orders} o_orderdate = {day()} and o_custkey = {customer()}" for _ in range(8)],
     }
 
 
@@ -357,8 +350,7 @@ def show(options: argparse.Namespace, policies: dict[str, Any]) -> None:
     for engine in options.engines:
         print(f"\none round of reads by {engine}")
         reads = [
-            (name, *(of["read"][engine][what] for what in ("bytes", "GET", "seconds")))
-            for name, of in policies.items()
+            (name, *(of["read"][engine][what] for what in ("bytes", "GET", "seconds"))) for name, of in policies.items()
         ]
         command.show(
             ("", "MB", "requests", "seconds"),
@@ -366,8 +358,7 @@ def show(options: argparse.Namespace, policies: dict[str, Any]) -> None:
         )
         print(f"\nMB of it, by what {engine} looks for")
         kinds = [
-            (name, *(of["bytes"] / 1e6 for of in each["by_kind"][engine].values()))
-            for name, each in policies.items()
+            (name, *(of["bytes"] / 1e6 for of in each["by_kind"][engine].values())) for name, each in policies.items()
         ]
         command.show(("", *queries(options.scale)), kinds)
         for unit, cost in (("GB", lambda _, counts: counts["bytes"] / 1e9), ("dollars", _dollars)):
@@ -403,9 +394,7 @@ def draw(options: argparse.Namespace, policies: dict[str, Any], palette: str) ->
 
     ink, *colors = COLORS[palette]
     style = {"svg.hashsalt": "dbt-recluster", "font.size": 10, "font.family": "sans-serif"}
-    style |= dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
-    )
+    style |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
     with pyplot.rc_context(style):
         figure, axes = pyplot.subplots(
             len(options.engines),

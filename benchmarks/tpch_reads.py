@@ -75,9 +75,7 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--block-rows", type=int, default=20_000)
     parser.add_argument("--depth", type=float, default=4.0)
-    parser.add_argument(
-        "--rounds", type=int, default=2, help="of the queries at the end, after one to warm up"
-    )
+    parser.add_argument("--rounds", type=int, default=2, help="of the queries at the end, after one to warm up")
     options = parser.parse_args()
     with command.own_directory("tpch-reads") as directory:
         figures = run(options, directory)

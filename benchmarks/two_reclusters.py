@@ -36,9 +36,7 @@ def main() -> None:
     with command.own_spark("two") as (spark, directory):
         figures = {name: race(spark, directory, f"lake.db.{name}", n) for name, n in processes.items()}
     for name, each in figures.items():
-        print(
-            f"{name}: depth {each['depth_after']}, {each['rows_rewritten']} rows rewritten of {LOADS * ROWS}"
-        )
+        print(f"{name}: depth {each['depth_after']}, {each['rows_rewritten']} rows rewritten of {LOADS * ROWS}")
         for worker in each["workers"]:
             print(f"  {worker['rounds']} rounds, {worker['conflicts']} conflicts, {worker['error']}")
     command.save(options, figures)

@@ -544,9 +544,7 @@ class History:
         return {**vars(self), "entries": [entry.as_dict() for entry in self.entries]}
 
 
-@OPERATIONS.declare(
-    lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history"
-)
+@OPERATIONS.declare(lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history")
 def clustering_history(call: Call, since: Since = None, prices: Prices = None) -> History:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
     rows, depths, seconds and conflicts, and the commits of other writers between. It is read from the tables' own
@@ -577,9 +575,7 @@ def _overview(
     by: Annotated[
         str | None,
         Argument(
-            parser(
-                "tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None
-            ),
+            parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None),
             "LABEL",
         ),
     ] = None,
@@ -650,9 +646,7 @@ def clustering_report(call: Call, prices: Prices = None) -> ReportData:
     return report_data(call.table, call.options(), prices)
 
 
-@OPERATIONS.declare(
-    lambda cost, call: result_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate"
-)
+@OPERATIONS.declare(lambda cost, call: result_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate")
 def estimate_clustering_cost(
     call: Call,
     cluster_by: Key = None,

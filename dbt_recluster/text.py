@@ -67,9 +67,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned columns under a header."""
     lines = [tuple(map(printable, line)) for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -112,9 +112,7 @@ def run_load(variables: dict[str, Any], what: list[str]) -> dict[str, dict[str, 
 
     done = dbtRunner().invoke(["--quiet", *what, "--vars", json.dumps(variables)])
     if not done.success:
-        raise SystemExit(
-            f"dbt run failed at load {variables['load']}: {done.exception or 'see the lines above'}"
-        )
+        raise SystemExit(f"dbt run failed at load {variables['load']}: {done.exception or 'see the lines above'}")
     return {result.node.name: result.to_dict() for result in done.result}
 
 

@@ -72,9 +72,7 @@ def draw(series: dict[str, list[tuple[float, float]]], palette: str) -> None:
     """Draw depth and bytes over the loads."""
     ink, *colors = COLORS[palette]
     style = {"svg.hashsalt": "dbt-recluster", "font.size": 11, "font.family": "sans-serif"}
-    style |= dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
-    )
+    style |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
     with pyplot.rc_context(style):
         figure, (depth, opened) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
         for (title, points), color in zip(series.items(), colors, strict=True):

@@ -99,9 +99,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         if name == "clustering_information":
             answers[name] = information
         elif name in metrics:
-            shown = [
-                f"`{each}`" for each in ("table", "cluster_key", "suspended", "suspension", metrics[name])
-            ]
+            shown = [f"`{each}`" for each in ("table", "cluster_key", "suspended", "suspension", metrics[name])]
             answers[name] = [row for row in information if row[0] in shown]
         elif not operation.finish:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
@@ -123,8 +121,7 @@ def entries(documented: Any, section: str = "Attributes") -> list[tuple[str, str
     texts = [sections(each).get(section, "") for each in sources]
     found = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", "\n".join(texts), re.MULTILINE)
     return [
-        (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(markdown(body)))
-        for names, body in found
+        (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(markdown(body))) for names, body in found
     ]
 
 

@@ -88,9 +88,7 @@ def schema() -> str:
             "properties": {**configs, "meta": {"$ref": "#/definitions/meta"}},
             "patternProperties": {f"^{misspelt}": False},
         },
-        "node": {
-            "properties": {"config": {"$ref": "#/definitions/config"}, "meta": {"$ref": "#/definitions/meta"}}
-        },
+        "node": {"properties": {"config": {"$ref": "#/definitions/config"}, "meta": {"$ref": "#/definitions/meta"}}},
         "folder": {
             "properties": {**plus, "+meta": {"$ref": "#/definitions/meta"}},
             "patternProperties": {rf"^\+{misspelt}": False},
@@ -121,9 +119,7 @@ def _of_option(option: Option) -> dict[str, Any]:
         item = {**_TEXT, "description": ALLOWED}
         return {**described, "anyOf": [*_one_or_many(item)["anyOf"], {"type": "null"}]}
     if option.parse not in _OF_PARSER:
-        raise SystemExit(
-            f"scripts/recluster_schema.py has no schema for the values of {option.name}: add its parser"
-        )
+        raise SystemExit(f"scripts/recluster_schema.py has no schema for the values of {option.name}: add its parser")
     jinja = {"type": "string", "pattern": r"\{\{"}
     return {**described, "anyOf": [_OF_PARSER[option.parse], jinja, {"type": "null"}]}
 

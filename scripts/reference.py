@@ -60,9 +60,7 @@ def configs() -> str:
     from dbt_recluster.planner import STRATEGIES
 
     not_recorded = [
-        f"`{name}`"
-        for name, option in CONFIGS.items()
-        if not option.is_recorded and option.name != "cluster_by"
+        f"`{name}`" for name, option in CONFIGS.items() if not option.is_recorded and option.name != "cluster_by"
     ]
     rows = []
     for name, option in CONFIGS.items():
@@ -126,9 +124,7 @@ def operations() -> str:
     for operation in OPERATIONS.values():
         short = f" The command also calls it `{operation.short}`." if operation.short else ""
         parts += [f"## {operation.name}\n", f"{markdown(operation.meaning)}{short}\n"]
-        needs = (
-            "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
-        )
+        needs = "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
         parts.append(f"Without `table`: {needs}.\n")
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
@@ -207,9 +203,7 @@ def properties() -> str:
         for names, meaning in entries(round_summary, "Returns")
     ]
     summary.append((f"`{PREFIX}level`", "The level of the blocks that the snapshot adds."))
-    loaded_at = (
-        "When the rows were last changed before, in milliseconds since 1970: for the freshness of sources."
-    )
+    loaded_at = "When the rows were last changed before, in milliseconds since 1970: for the freshness of sources."
     summary.append((f"`{LOADED_AT}`", loaded_at))
     return "\n".join(
         (

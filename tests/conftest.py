@@ -124,9 +124,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name == "official":
             item.add_marker("official")
     # The longest first, the integration project before all: the short ones fill the end.
-    items.sort(
-        key=lambda item: (not item.get_closest_marker("processes"), "integration_project" not in item.nodeid)
-    )
+    items.sort(key=lambda item: (not item.get_closest_marker("processes"), "integration_project" not in item.nodeid))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -138,9 +136,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         own = "test_dbt_adapter" not in report.nodeid
         reason = str(report.longrepr[2]).removeprefix("Skipped: ")
         reasons[
-            reason
-            if own
-            else "dbt's own tests of what Spark lacks (reasons in tests/official/test_dbt_adapter.py)"
+            reason if own else "dbt's own tests of what Spark lacks (reasons in tests/official/test_dbt_adapter.py)"
         ] += 1
     parts += [f"{count} skipped: {reason}" for reason, count in reasons.items()]
     line = "; ".join(parts)

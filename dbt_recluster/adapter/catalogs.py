@@ -77,9 +77,7 @@ class Catalogs:
         # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
         is_iceberg = self._class(catalog) == ICEBERG_CATALOG
-        formats = {
-            n: "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(n))}") for n in names
-        }
+        formats = {n: "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(n))}") for n in names}
         listed = [Listed(name, False, kind == "iceberg") for name, kind in formats.items()]
         return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
@@ -169,9 +167,7 @@ class Integrations(dict[str, CatalogIntegrationConfig]):
             return f"not among the catalogs of catalogs.yml ({', '.join(sorted(self)) or 'none'})"
         kind, table_format = integration.catalog_type, integration.table_format
         if str(kind).lower() not in ("iceberg_rest", "hive_metastore"):
-            return (
-                f"an integration of type {kind}; only iceberg_rest and hive_metastore map to Spark catalogs"
-            )
+            return f"an integration of type {kind}; only iceberg_rest and hive_metastore map to Spark catalogs"
         if (table_format or "default").lower() not in ("iceberg", "default"):
             return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
         return None

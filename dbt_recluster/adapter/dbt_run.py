@@ -232,9 +232,7 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = table_overview(
-                        self._session.open(self._name), self.options.recluster, exact=True
-                    ).depth
+                    depth = table_overview(self._session.open(self._name), self.options.recluster, exact=True).depth
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"

@@ -136,9 +136,7 @@ class Tables:
 
     def clear_directory(self, relation: BaseRelation) -> None:
         """Move the files of a dropped table out of the way of a table of Spark's own, in an embedded lake."""
-        if not self.catalogs.shares_directories(relation) or not (
-            directory := self._lake_directory(relation)
-        ):
+        if not self.catalogs.shares_directories(relation) or not (directory := self._lake_directory(relation)):
             return
         if _holds_files(directory):
             # No table can have this name.
@@ -227,9 +225,7 @@ class Freshness:
             raise ConfigurationError(self._unknown_reason(source) or expired)
         return responses[0], loads[source]
 
-    def _last_modified(
-        self, tables: list[BaseRelation], resolver: Any
-    ) -> tuple[AdapterResponse | None, Loads]:
+    def _last_modified(self, tables: list[BaseRelation], resolver: Any) -> tuple[AdapterResponse | None, Loads]:
         """Ask for the loads of tables of one catalog, without other formats, and loads whose snapshot has expired."""
         arguments = {"information_schema": tables[0].information_schema_only(), "relations": tables}
         name = "get_relation_last_modified"

@@ -131,11 +131,7 @@ class ModelBuild:
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
         is_view = config.get("materialized") == "view"
-        if (
-            (is_view or file_format != "iceberg")
-            and config.get("cluster_by")
-            and first_time(model["unique_id"])
-        ):
+        if (is_view or file_format != "iceberg") and config.get("cluster_by") and first_time(model["unique_id"]):
             reason = "a view has no data of its own to cluster" if is_view else reason
             warn(f"{ignored} {model['name']}: {reason}.")
         for unique_id in (model.get("depends_on") or {}).get("nodes", []):
@@ -317,27 +313,21 @@ class ModelBuild:
             default = self._macros["get_snapshot_table_column_names"]
             names = config.get("snapshot_table_column_names") or default()
             columns[names["dbt_scd_id"]] = "string"
-            columns |= {
-                names[f"dbt_{name}"]: "timestamp" for name in ("updated_at", "valid_from", "valid_to")
-            }
+            columns |= {names[f"dbt_{name}"]: "timestamp" for name in ("updated_at", "valid_from", "valid_to")}
             if config.get("hard_deletes") == "new_record":
                 columns[names["dbt_is_deleted"]] = "string"
         return columns
 
     def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
         """Compare the columns of an incremental model and its table, in dbt's form."""
-        changes = self.schema_changes = SchemaChanges.between(
-            model, table, self._tables.session.case_sensitive
-        )
+        changes = self.schema_changes = SchemaChanges.between(model, table, self._tables.session.case_sensitive)
         return {
             "schema_changed": bool(changes),
             "source_not_in_target": changes.added,
             "target_not_in_source": changes.missing,
             "source_columns": model,
             "target_columns": table,
-            "new_target_types": [
-                {"column_name": old.name, "new_type": new.data_type} for old, new in changes.retyped
-            ],
+            "new_target_types": [{"column_name": old.name, "new_type": new.data_type} for old, new in changes.retyped],
         }
 
     @as_dbt_errors()

@@ -217,9 +217,7 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
         items.append(f"{function}({arguments}) {direction}" if function else f"{arguments} {direction}")
     mode = before.properties.get(DISTRIBUTION_MODE)
     is_kept = mode is None or mode == after.properties.get(DISTRIBUTION_MODE)
-    return ClusteringChange(
-        f"locally ordered by {', '.join(items)}", {} if is_kept else {DISTRIBUTION_MODE: str(mode)}
-    )
+    return ClusteringChange(f"locally ordered by {', '.join(items)}", {} if is_kept else {DISTRIBUTION_MODE: str(mode)})
 
 
 def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
@@ -266,8 +264,7 @@ class SchemaChanges:
     def between(cls, model: Sequence[Column], table: Sequence[Column], case_sensitive: bool) -> SchemaChanges:
         """Compare columns: names as the session does, types as Iceberg stores them."""
         of_model, of_table = (
-            {_comparable(column.name, case_sensitive): column for column in columns}
-            for columns in (model, table)
+            {_comparable(column.name, case_sensitive): column for column in columns} for columns in (model, table)
         )
         added = [column for name, column in of_model.items() if name not in of_table]
         missing = [column for name, column in of_table.items() if name not in of_model]

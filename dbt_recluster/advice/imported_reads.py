@@ -54,17 +54,13 @@ _KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
 _NODE = "BatchScan "
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
-_LITERAL = re.compile(
-    r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S
-)
+_LITERAL = re.compile(r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S)
 _EPOCH = date(1970, 1, 1)
 
 # Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
 _MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9
 # Reasons to leave a query out. The name of a table is no literal.
-_CONDITION = re.compile(
-    r"a query cannot be planned: \[([A-Z_.]+)\](?: The table or view (`.+?`) cannot be found)?"
-)
+_CONDITION = re.compile(r"a query cannot be planned: \[([A-Z_.]+)\](?: The table or view (`.+?`) cannot be found)?")
 _NOT_PARSED, _COMMAND = "sqlglot cannot parse it", "a command is no query"
 
 
@@ -289,9 +285,7 @@ class QueryLog:
         modified = "double(_metadata.file_modification_time)"
         with raise_as(EventLogError, f"the query log {self.place} cannot be read"):
             lines = self._table.iceberg.spark.read.text(self.place)
-            entries = lines.selectExpr(
-                f"from_json(value, '{fields}') as entry", f"string({modified}) as modified"
-            )
+            entries = lines.selectExpr(f"from_json(value, '{fields}') as entry", f"string({modified}) as modified")
             yield from entries.selectExpr(
                 *("entry.query", "coalesce(entry.time, modified)", "coalesce(entry.count, 1d)"),
                 *("coalesce(entry.catalog, '')", "coalesce(entry.schema, '')"),
@@ -435,9 +429,7 @@ class LoggedFilters:
     """Parses filters of columns with these types from left to right; an unknown filter restricts nothing."""
 
     def __init__(self, kinds: Mapping[str, ColumnType]) -> None:
-        self._alternatives = partial(
-            alternatives_of, kinds=kinds, read=lambda kind, text: kind.read_plan(text)
-        )
+        self._alternatives = partial(alternatives_of, kinds=kinds, read=lambda kind, text: kind.read_plan(text))
         # Longest first, since a name may begin with another one.
         self._columns = sorted(kinds, key=len, reverse=True)
 

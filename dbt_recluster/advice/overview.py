@@ -229,9 +229,7 @@ def parse_metrics_file(name: str, value: Any) -> Path:
     try:
         import prometheus_client  # noqa: F401
     except ImportError as e:
-        raise OptionError(
-            "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
-        ) from e
+        raise OptionError("metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'") from e
     return _parse_file(name, value)
 
 

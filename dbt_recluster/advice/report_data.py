@@ -64,9 +64,7 @@ class ReportData:
         return str(self.information["table"])
 
 
-def report_data(
-    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None
-) -> ReportData:
+def report_data(table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None) -> ReportData:
     """Collect the data of a table's report."""
     overview = table_overview(table, options, prices=prices)
     table.reads.follow(options.reads)
@@ -126,18 +124,14 @@ def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> D
     return _layouts(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
 
 
-def _on_one_axis(
-    table: ClusteredTable, moments: Sequence[SnapshotBlocks]
-) -> tuple[list[Blocks], FloatArray | None]:
+def _on_one_axis(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> tuple[list[Blocks], FloatArray | None]:
     """Return the blocks of each moment on one axis of the key or its curve, and the positions of ranks on its scale."""
     bounds = [(m.metadata.lower, m.metadata.upper, m.metadata.unbounded) for m in moments]
     if table.key.curve:
         curves = [(table.key_curve.blocks(m.metadata), m.blocks.run) for m in moments]
         bounds = [blocks.along_curve(np.maximum(run, 0)) for blocks, run in curves]
     # Of each item, the columns of all moments.
-    lowest, highest, unknown = (
-        list(zip(*of_moments, strict=True)) for of_moments in zip(*bounds, strict=True)
-    )
+    lowest, highest, unknown = (list(zip(*of_moments, strict=True)) for of_moments in zip(*bounds, strict=True))
     lowers, uppers = (
         [pa.concat_arrays([part for part in parts if len(part)] or parts[:1]) for parts in columns]
         for columns in (lowest, highest)

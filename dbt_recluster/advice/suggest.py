@@ -251,9 +251,7 @@ def _dissent(
     return tuple(lines)
 
 
-def _key_columns(
-    table: ClusteredTable, named: set[str] | None
-) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+def _key_columns(table: ClusteredTable, named: set[str] | None) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Return the columns, of those named if any, that can be a key, and those that cannot."""
     columns, not_tried = [], []
     for name in table.columns.names:

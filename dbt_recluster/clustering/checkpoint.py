@@ -231,9 +231,7 @@ class SettledBlocks:
     def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
         partitions = record["partitions"].items()
         commits = list(map(int, record["commits"]))
-        of_partition = {
-            str(name): (float(depth), range(len(commits))[first]) for name, (depth, first) in partitions
-        }
+        of_partition = {str(name): (float(depth), range(len(commits))[first]) for name, (depth, first) in partitions}
         return commits, of_partition
 
     @cached_property
@@ -270,9 +268,7 @@ class SettledBlocks:
             if number in merged and number not in settling:
                 depth, first = min(depth, float(self._depths[number])), len(self._commits)
             own[self._name(checksums[number])] = (round(depth, 6), commits.index(ours[first]))
-        kept = {
-            n: (depth, commits.index(known[first])) for n, (depth, first) in others.items() if n not in own
-        }
+        kept = {n: (depth, commits.index(known[first])) for n, (depth, first) in others.items() if n not in own}
         kept |= own
         while kept:
             oldest = min(first for _, first in kept.values())

@@ -18,9 +18,7 @@ from dbt_recluster.planner import ReadCosts, curve_information, read_costs
 from dbt_recluster.planner.metrics import curve_read_costs
 
 
-def table_information(
-    table: ClusteredTable, where: str | None = None, block_rows: int | None = None
-) -> dict[str, Any]:
+def table_information(table: ClusteredTable, where: str | None = None, block_rows: int | None = None) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
     Args:

@@ -162,9 +162,7 @@ parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_end = parser(
     "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: (
-        end if (end := moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None
-    ),
+    lambda value: end if (end := moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
 )
 parse_reason = parser(
     "a line of at most 200 characters",
@@ -301,9 +299,7 @@ def _when(value: Any) -> When | None:
     if query is None and len(limits) == 1:
         share = when.skipped if when.ratio is None else when.ratio / 100
         return when if share is not None and share <= 1 else None
-    of_query = (
-        limits.keys() <= {"opens", "seconds", "selectivity"} and isinstance(query, str) and is_query(query)
-    )
+    of_query = limits.keys() <= {"opens", "seconds", "selectivity"} and isinstance(query, str) and is_query(query)
     return when if of_query and (when.selectivity or 0) <= 1 else None
 
 

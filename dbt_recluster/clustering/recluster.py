@@ -318,9 +318,7 @@ def _raise_if_changed(
 def _expected_writer(table: ClusteredTable, planned: PlannedRound) -> str:
     """Return what will write the blocks, before their keys are sampled."""
     native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
-    plans = (
-        GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned)
-    )
+    plans = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
     return writers_text(native.refusal(plan) for plan in plans)
 
 
@@ -335,9 +333,7 @@ def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
     }
 
 
-_ROW_IDS_LOST = (
-    "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
-)
+_ROW_IDS_LOST = "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 # A table that waits for a condition is measured only if that is quick.
 _MOST_MEASURED = 10_000
 # Bytes a second, until a round has been measured.

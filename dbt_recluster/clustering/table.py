@@ -319,9 +319,7 @@ class ClusteredTable:
         fixed = np.arange(len(both)) >= len(eligible)
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
-    def current_blocks(
-        self, where: Predicate | None = None, added_by: Collection[int] | None = None
-    ) -> SnapshotBlocks:
+    def current_blocks(self, where: Predicate | None = None, added_by: Collection[int] | None = None) -> SnapshotBlocks:
         """Return the blocks of the current snapshot; read again if other writers expire it meanwhile."""
         for _ in range(4):
             snapshot_id = self.iceberg.snapshot_id

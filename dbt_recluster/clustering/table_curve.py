@@ -164,9 +164,7 @@ class TableCurve:
             return np.ones(len(blocks), np.bool_)
         level, run = levels_and_runs(self._iceberg, blocks, self._key)
         new: BoolArray = (run <= 0) & (level == 0)
-        if (before_merge and any(curve.ascending)) or blocks.rows[
-            new
-        ].sum() >= _LEAST_SHARE * blocks.rows.sum():
+        if (before_merge and any(curve.ascending)) or blocks.rows[new].sum() >= _LEAST_SHARE * blocks.rows.sum():
             return new
         layout = self.blocks(blocks).layout(run, blocks.added_by, level)
         return new if layout.load.any() else np.zeros(len(blocks), np.bool_)
@@ -192,9 +190,7 @@ class TableCurve:
         for number, values in zip(loads, sampled, strict=True):
             columns = list(map(_as_boundaries, curve_values(values, self._key)))
             if number in result:
-                columns = [
-                    pa.concat_arrays(both) for both in zip(result[number].columns, columns, strict=True)
-                ]
+                columns = [pa.concat_arrays(both) for both in zip(result[number].columns, columns, strict=True)]
             result[number] = SampledLoad(columns, rows[number] / max(1, len(columns[0])))
         return result
 
@@ -272,9 +268,7 @@ def _encoded(curve: Curve, number: int, field: KeyField, field_id: int) -> str:
     return CURVE_PREFIX.dump(facts)
 
 
-def _decoded(
-    field: KeyField, field_id: int | None, recorded: Mapping[str, Any]
-) -> tuple[pa.Array, bool, int] | None:
+def _decoded(field: KeyField, field_id: int | None, recorded: Mapping[str, Any]) -> tuple[pa.Array, bool, int] | None:
     """Return what a column's property records, if it is of a key item and of this id, or else of this name."""
     (item,) = parse_cluster_key(recorded["item"]).fields
     is_own = item == field if field_id is None else recorded["id"] == field_id

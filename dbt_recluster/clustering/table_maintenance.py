@@ -131,9 +131,7 @@ class TableMaintenance:
         catalog: The files of the catalog's tables, to read them once for many tables.
     """
 
-    def __init__(
-        self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None
-    ) -> None:
+    def __init__(self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None) -> None:
         self._table, self._fixed_now = table, now
         self._catalog = catalog or CatalogFiles()
         self._actions = IcebergActions(table)
@@ -257,9 +255,7 @@ class TableMaintenance:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
         least_age, danger = _DANGERS[step]
         if moment is not None and moment > self._now - least_age and not force:
-            raise MaintenanceError(
-                f"{step} of {self._table.name}: {danger} at least; force: true allows less"
-            )
+            raise MaintenanceError(f"{step} of {self._table.name}: {danger} at least; force: true allows less")
         if not self._owns_files:
             raise MaintenanceError(
                 f"{step} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "

@@ -148,9 +148,7 @@ class IcebergActions:
             return 0
         files = position_deletes(table, table.snapshot_id)
         by_partition = files.filter(pc.field("format") != "PUFFIN").group_by("partition")
-        counts = by_partition.aggregate(
-            [("block", "count", pc.CountOptions("all")), ("block", "count_distinct")]
-        )
+        counts = by_partition.aggregate([("block", "count", pc.CountOptions("all")), ("block", "count_distinct")])
         more = counts["block_count"]
         if table.properties.get("write.delete.granularity", "file").lower() != "partition":
             more = pc.subtract(more, counts["block_count_distinct"])
@@ -190,9 +188,7 @@ class IcebergActions:
 def _all_files(table: IcebergTable) -> tuple[int, int]:
     """Return the number and the bytes of all data and delete files of all snapshots."""
     operations = table.iceberg.StaticTableOperations(table.java.operations().current(), table.java.io())
-    static = IcebergTable(
-        table.spark, table.name, table.identifier, table.iceberg.BaseTable(operations, table.name)
-    )
+    static = IcebergTable(table.spark, table.name, table.identifier, table.iceberg.BaseTable(operations, table.name))
     files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()
     count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
     return int(count), int(size or 0)

@@ -122,9 +122,7 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
 
 def no_catalog(name: str) -> str:
     """Return the error message for a missing catalog."""
-    return (
-        f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"
-    )
+    return f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"
 
 
 def resolve(spark: SparkSession, parts: Parts) -> Any:
@@ -162,16 +160,12 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
         what = f"the metadata table {last} of a table"
     else:
         return
-    raise NotAnIcebergTableError(
-        f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}"
-    )
+    raise NotAnIcebergTableError(f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}")
 
 
 def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:
     if not java_class(spark, "org.apache.iceberg.spark.source.HasIcebergCatalog").isInstance(plugin):
-        raise CatalogNotFoundError(
-            f"catalog {plugin.name()} is not one of Iceberg's but {plugin.getClass().getName()}"
-        )
+        raise CatalogNotFoundError(f"catalog {plugin.name()} is not one of Iceberg's but {plugin.getClass().getName()}")
     return plugin
 
 
@@ -207,9 +201,7 @@ def _root_tables(spark: SparkSession, catalog: str, plugin: Any, namespaces: Seq
     # Iceberg's HadoopCatalog has such tables and does not list them.
     warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"{prefix}.warehouse"))
     files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    directories = {
-        str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()
-    }
+    directories = {str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()}
     names = sorted((name,) for name in directories if (name,) not in namespaces)
     of = jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of
     exists = plugin.icebergCatalog().tableExists

@@ -137,8 +137,7 @@ class RoundCommit:
     def _give_up(self, cause: BaseException) -> NoReturn:
         self.orphans += delete_files(self.table, _paths(self.remaining))
         raise ConcurrentChangeError(
-            f"Another writer changed blocks of {self.table.name} while they were merged: "
-            f"{short_message(cause)}",
+            f"Another writer changed blocks of {self.table.name} while they were merged: {short_message(cause)}",
             orphans=self.orphans,
         ) from cause
 

@@ -310,9 +310,7 @@ class IcebergTable:
         fields = StructType.fromJson(json.loads(schema.json())).fields
         # The text of a struct's type, unlike the type, does not quote names such as `a,b`.
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
-        types |= {
-            path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
-        }
+        types |= {path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types}
         return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
 
     def _check_schema_of_snapshot(self) -> None:

@@ -144,9 +144,7 @@ class LevelChanges:
             return cls(planned, {**planned.by_number, **live}, frozenset())
         return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
-    def properties(
-        self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool
-    ) -> dict[str, str | None]:
+    def properties(self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool) -> dict[str, str | None]:
         """Return the properties to set, and to remove where they are None.
 
         Args:
@@ -194,9 +192,7 @@ def _overlapping_loads(blocks: BlockMetadata, items: int) -> IntArray:
 
     The bounds of an item count only if the blocks have a single value of each item before it.
     """
-    ends = [
-        _ranks(*bounds) for bounds in zip(blocks.lower[:items], blocks.upper, blocks.unbounded, strict=False)
-    ]
+    ends = [_ranks(*bounds) for bounds in zip(blocks.lower[:items], blocks.upper, blocks.unbounded, strict=False)]
     by_item = [end for lower, upper in ends for end in (lower, upper)]
     order = np.lexsort([*by_item[::-1], blocks.partition, blocks.added_by])
     load, partition = blocks.added_by[order], blocks.partition[order]
@@ -216,9 +212,7 @@ def _ranks(lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> tuple[IntA
     return ranks[: len(lower)], np.where(unbounded, len(both) + 1, ranks[len(lower) :])
 
 
-def reclustered_rows_removed(
-    table: IcebergTable, snapshot_id: int, rounds: Mapping[int, int]
-) -> tuple[int, int]:
+def reclustered_rows_removed(table: IcebergTable, snapshot_id: int, rounds: Mapping[int, int]) -> tuple[int, int]:
     """Count the blocks, and their rows, that a commit removed and that recluster rounds had written.
 
     Only the commit's own manifests are read, so its parent may have expired. ``rounds`` has the sequence numbers of
@@ -234,9 +228,7 @@ def reclustered_rows_removed(
     removed = records(table.java.snapshot(snapshot_id).removedDataFiles(io))
     sequence, rows = (np.array([whole_number(r[place]) or 0 for r in removed], np.int64) for place in (1, 2))
     exact = RecordedLevels(RecordedLevels.of(table.properties).by_number)
-    ours = np.isin(sequence, [number for number in rounds.values() if number]) | (
-        exact.look_up(sequence) >= 0
-    )
+    ours = np.isin(sequence, [number for number in rounds.values() if number]) | (exact.look_up(sequence) >= 0)
     if not sequence.all():
         added = (table.java.snapshot(round_id).addedDataFiles(io) for round_id in rounds)
         paths = {record[0] for files in added for record in records(files)}
@@ -244,9 +236,7 @@ def reclustered_rows_removed(
     return int(ours.sum()), int(rows[ours].sum())
 
 
-def _of_blocks(
-    recorded: RecordedLevels, table: IcebergTable, blocks: BlockMetadata
-) -> tuple[IntArray, IntArray]:
+def _of_blocks(recorded: RecordedLevels, table: IcebergTable, blocks: BlockMetadata) -> tuple[IntArray, IntArray]:
     """Return the number of each block's snapshot and the block's level, -1 if unknown: int64 (n,) each."""
     number = np.where(blocks.sequence > 0, blocks.sequence, blocks.added_by)
     level = recorded.look_up(number)

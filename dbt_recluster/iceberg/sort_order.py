@@ -122,9 +122,7 @@ class TableChange:
         """Add the differences to a transaction."""
         table = transaction.table
         if self.key and self.field_ids not in (None, key_field_ids(table, self.key)):
-            raise ConcurrentChangeError(
-                f"The columns of the cluster key {self.key} of {table.name} were renamed."
-            )
+            raise ConcurrentChangeError(f"The columns of the cluster key {self.key} of {table.name} were renamed.")
         if self.key is not None and not is_cluster_key(table, self.key):
             if self.replaces not in (None, now := key_id(table)):
                 other = _recorded_curve(table) if now[1] else sort_order_text(table) or "none"
@@ -150,8 +148,7 @@ class TableChange:
             needed |= {name: value for name, value in wanted.items() if name not in actual}
             ids, prefix = table.field_ids, table_properties.CURVE_PREFIX
             on_curve = {
-                table_properties.curve_property(item.column): ids.get(item.column)
-                for item in self.key.on_curve
+                table_properties.curve_property(item.column): ids.get(item.column) for item in self.key.on_curve
             }
             former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
             needed |= dict.fromkeys(former)

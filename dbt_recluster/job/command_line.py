@@ -545,9 +545,7 @@ class _Job(Context):
         request = self._request
         place = request.manifest or request.namespace or request.catalog
         if self._left_out:
-            return (
-                f"{count_noun(self._left_out, 'table')} of {place} left out, by automatic_clustering: false"
-            )
+            return f"{count_noun(self._left_out, 'table')} of {place} left out, by automatic_clustering: false"
         if request.run_results is not None:
             built = f"the run of {request.run_results} built no table"
             return f"{built} that {self._operation.eligible.trait}; builds with --empty do not count"

@@ -48,9 +48,7 @@ class Manifest:
     metadata: Mapping[str, Any]  # of the file
 
     @classmethod
-    def read(
-        cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None
-    ) -> Manifest:
+    def read(cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None) -> Manifest:
         """Read a manifest whose tables Spark has in one ``catalog``, or in their own, of which some are ``renamed``."""
         content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
         fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
@@ -66,9 +64,7 @@ class Manifest:
         given, (sources, groups) = content.get("nodes"), map(_typed, map(content.get, ("sources", "groups")))
         if not isinstance(given, dict):
             schema = content["metadata"]["dbt_schema_version"]
-            raise ManifestError(
-                f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
-            )
+            raise ManifestError(f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})")
         _check_nodes(given, path)
         nodes = {unique_id: placed(_typed(node), unique_id=unique_id) for unique_id, node in given.items()}
         _check_relations(nodes, path)
@@ -137,9 +133,7 @@ class Manifest:
         ids = {str(result.get("unique_id")): str(result.get("status")) for result in results}
         known = [unique_id for unique_id in ids if unique_id in self.nodes]
         if ids and not known:
-            raise ManifestError(
-                f"{path} and {self.path} are of different projects: they have no node in common"
-            )
+            raise ManifestError(f"{path} and {self.path} are of different projects: they have no node in common")
         written, ended = (str(of.get("generated_at", "")) for of in (self.metadata, content["metadata"]))
         invocation = content["metadata"].get("invocation_id")
         is_same = invocation is not None and invocation == self.metadata.get("invocation_id")

@@ -230,9 +230,7 @@ class _Cutter:
             return self.node(member, self.columns, cuts_left)
         return self._boxes(member, int(np.ceil(rows / rows_of_one_value(self._block_rows))))
 
-    def _slabs(
-        self, column: int, columns: tuple[int, ...], order: IntArray, before: FloatArray
-    ) -> Iterator[_Cuts]:
+    def _slabs(self, column: int, columns: tuple[int, ...], order: IntArray, before: FloatArray) -> Iterator[_Cuts]:
         """Yield ways to cut points into slabs of about equal rows, given the rows before each point."""
         others, total = tuple(other for other in columns if other != column), before[-1:]
         counts = np.ceil(self._blocks(total))
@@ -285,9 +283,7 @@ class _Cutter:
         lower = np.minimum.reduceat(self._points.lower[order], starts)
         return lower, np.maximum.reduceat(self._points.upper[order], starts)
 
-    def _costs(
-        self, lower: IntArray, upper: IntArray, rows: FloatArray, columns: tuple[int, ...]
-    ) -> FloatArray:
+    def _costs(self, lower: IntArray, upper: IntArray, rows: FloatArray, columns: tuple[int, ...]) -> FloatArray:
         """Costs of parts with these hulls, (k, columns), and rows, (k,), tiled along some columns: float64 (k,)."""
         widths, blocks = (upper - lower + 1) / self._parts, self._blocks(rows)
         if columns:

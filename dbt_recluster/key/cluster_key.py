@@ -149,9 +149,7 @@ def _without_repeats(key: ClusterKey) -> ClusterKey:
         if item in before:
             raise ClusterKeyError(f"cluster_by names {item.written or item} twice")
         if position >= len(key.leading) and item.column in [other.column for other in before]:
-            raise ClusterKeyError(
-                f"cluster_by names {item.column} twice, once on a curve; a curve needs other columns"
-            )
+            raise ClusterKeyError(f"cluster_by names {item.column} twice, once on a curve; a curve needs other columns")
     return key
 
 
@@ -166,9 +164,7 @@ def _parse_item(item: str) -> KeyField:
         return KeyField(_unquote(text))
     call = _CALL.fullmatch(text)
     if call and call.group(1).lower() in _CURVES:
-        raise ClusterKeyError(
-            f"cluster_by item {text}: a curve must be the last item of a key and cannot be nested"
-        )
+        raise ClusterKeyError(f"cluster_by item {text}: a curve must be the last item of a key and cannot be nested")
     field = _parse_call(call.group(1).lower(), call.group(2)) if call else None
     if field is None:
         raise ClusterKeyError(f"cluster_by item {text!r} is not supported. An item is {ALLOWED}.")
@@ -192,7 +188,5 @@ def _unquote(column: str) -> str:
     parts = list(map(unquote, re.findall(_PART, column)))
     if any("." in part for part in parts):
         # Iceberg and the table's properties would take it for a nested field.
-        raise ClusterKeyError(
-            f"cluster_by item {column}: a column with a dot in its name cannot be clustered by"
-        )
+        raise ClusterKeyError(f"cluster_by item {column}: a column with a dot in its name cannot be clustered by")
     return ".".join(parts)

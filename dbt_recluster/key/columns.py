@@ -44,9 +44,7 @@ class Columns:
             if base_type(self.types[parent]) != "struct":
                 return f"{parent} is {self.types[parent]}, and only structs have fields to cluster by"
             if "more fields" in self.types[parent]:
-                return (
-                    f"Spark lists only some fields of {parent}; set spark.sql.debug.maxToStringFields to more"
-                )
+                return f"Spark lists only some fields of {parent}; set spark.sql.debug.maxToStringFields to more"
             fields = [path[len(parent) + 1 :] for path in self.types if path.startswith(f"{parent}.")]
             direct = ", ".join(field for field in fields if "." not in field)
             return f"{parent} has no field {parts[count]!r}; its fields are {direct}"

@@ -106,9 +106,7 @@ def _ranks(boundaries: pa.Array, values: pa.Array, first: bool) -> IntArray:
     return np.where(valid, rank, 0).astype(np.int64)
 
 
-def _bisect(
-    ends: pa.Array, values: pa.Array, is_before: Callable[[pa.Array, pa.Array], pa.Array]
-) -> IntArray:
+def _bisect(ends: pa.Array, values: pa.Array, is_before: Callable[[pa.Array, pa.Array], pa.Array]) -> IntArray:
     """Number of ascending ends before each value: int64 (n,), any number for NULL."""
     rank = np.zeros(len(values), np.int64)
     step = 1 << (len(ends).bit_length() - 1)
@@ -172,9 +170,7 @@ def hilbert_range(lower: Coordinates, upper: Coordinates, bits: int) -> tuple[In
     return least, greatest
 
 
-def _extreme(
-    lower: Coordinates, upper: Coordinates, bits: int, states: CurveStates, choice: IntArray
-) -> IntArray:
+def _extreme(lower: Coordinates, upper: Coordinates, bits: int, states: CurveStates, choice: IntArray) -> IntArray:
     """The place of the cell of each box to which ``choice``, `first` or `last` of the states, leads: int64 (n,)."""
     lower, upper = [column.copy() for column in lower], [column.copy() for column in upper]
     place = np.zeros(len(lower[0]), np.int64)

@@ -259,9 +259,7 @@ class Double(ColumnType):
         if self.arrow == exact.type:
             return exact
         nearest = exact.to_numpy().astype(np.float32)
-        return pa.array(
-            np.where(nearest < exact.to_numpy(), np.nextafter(nearest, np.float32(np.inf)), nearest)
-        )
+        return pa.array(np.where(nearest < exact.to_numpy(), np.nextafter(nearest, np.float32(np.inf)), nearest))
 
     def _integers(self, values: pa.Array) -> Sequence[int]:
         return list(_in_order((values.to_numpy() + 0.0).view(f"int{self.arrow.bit_width}")).tolist())

@@ -59,9 +59,7 @@ class RunBudget:
         with self._lock:
             left = self.total - self._spent
             if left <= 0:
-                raise BudgetSpentError(
-                    f"the {self.total} bytes of var recluster_max_bytes are spent in this run"
-                )
+                raise BudgetSpentError(f"the {self.total} bytes of var recluster_max_bytes are spent in this run")
             yield left if own is None else min(left, own)
 
     def spend(self, count: int) -> None:
@@ -198,8 +196,7 @@ def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction
         if parameter.kind is parameter.VAR_KEYWORD:
             typed = getattr(hint, "__annotations__", {}).items()
             parameters += (
-                kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
-                for name, kind in typed
+                kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__) for name, kind in typed
             )
         else:
             annotation = hint.__origin__ if hasattr(hint, "__metadata__") else parameter.annotation
@@ -377,9 +374,7 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
     values = result if isinstance(result, Mapping) else result.as_dict()
     # Names and values come from tables.
-    text, detail = (
-        printable(part, keep="\n") for part in (operation.text(result, call), operation.detail(result))
-    )
+    text, detail = (printable(part, keep="\n") for part in (operation.text(result, call), operation.detail(result)))
     return Answer(relation, values, text, detail, result, list(map(printable, call.warnings)), call=call)
 
 
@@ -437,9 +432,7 @@ TABLE = Argument(
     "table",
 )
 FORMAT = Argument(
-    options.parser(
-        "text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())
-    ),
+    options.parser("text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())),
     "FORMAT",
     "text for people, json for programs; with dbt's --quiet nothing else is printed.",
     "text",
@@ -468,9 +461,7 @@ _KEY = Argument(
     otherwise="the model's, else the table's sort order",
 )
 Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
-_MEASURED_KEY = (
-    "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
-)
+_MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
 MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
 Where = Annotated[
     str | None,

@@ -88,9 +88,7 @@ class ModelOptions:
         own = whole.get(META) if isinstance(whole, Mapping) else None
         meta = {} if own is None else own
         if not isinstance(meta, Mapping):
-            raise OptionError(
-                f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {meta!r:.40}"
-            )
+            raise OptionError(f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {meta!r:.40}")
         values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
         in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
         values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
@@ -103,9 +101,7 @@ class ModelOptions:
         properties = config.get("properties")
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
         unknown = tuple(unknown_names(config))
-        return cls(
-            **given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by
-        )
+        return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by)
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with the key checked against the model's columns, and its case taken from them."""
@@ -325,9 +321,7 @@ def table_named(name: str, nodes: Iterable[Node]) -> Node | None:
     if matches and not has_table(matches[0]):
         kind = str(matches[0]["config"].get("materialized"))
         article = "an" if kind[:1] in "aeiou" else "a"
-        raise OptionError(
-            f"{name} is {article} {kind}, which has no blocks of its own; name the table that it reads"
-        )
+        raise OptionError(f"{name} is {article} {kind}, which has no blocks of its own; name the table that it reads")
     return matches[0] if matches else None
 
 

@@ -145,9 +145,7 @@ class _Neighbours:
         """
         total = self._total(start, end)
         grows = total >= _TIER * self._greatest(start, end)
-        wanted = np.where(
-            total > self.full, total // self.full * self.full, np.where(grows, (self.full - 1) // 2, 0)
-        )
+        wanted = np.where(total > self.full, total // self.full * self.full, np.where(grows, (self.full - 1) // 2, 0))
         before = self.weight_before
         head = np.searchsorted(before, before[start] + wanted, side="right") - 1
         tail = np.searchsorted(before, before[end] - wanted)

@@ -285,9 +285,7 @@ def _chains(group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) ->
     fewest = np.full(int(of_run.max()) + 1, count + 1)
     number, numbers = np.zeros(count, np.int64), 0
     for column in range(lower.shape[1]):
-        by_column = np.array(
-            fewest_chains(of_run, 2 * least[:, column], 2 * greatest[:, column] + 1), np.int64
-        )
+        by_column = np.array(fewest_chains(of_run, 2 * least[:, column], 2 * greatest[:, column] + 1), np.int64)
         used = np.unique(np.column_stack([of_run, by_column]), axis=0)
         here = np.bincount(used[:, 0], minlength=len(fewest))
         is_better = here < fewest

@@ -141,9 +141,7 @@ class Plan:
     @property
     def ratios(self) -> dict[str, float | None]:
         """The two ratios of the set with the least benefit for its cost, by name; none if no set has any."""
-        ratios = [
-            (s.benefit_cost, s.benefit_cost_left) for s in self.block_sets if s.benefit_cost is not None
-        ]
+        ratios = [(s.benefit_cost, s.benefit_cost_left) for s in self.block_sets if s.benefit_cost is not None]
         least = min(ratios, key=itemgetter(0), default=(None, None))
         return dict(zip(("benefit_cost", "benefit_cost_left"), least, strict=True))
 
@@ -297,9 +295,7 @@ def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_ro
     if blocks.deleted is not None:
         some &= new_rows > 0
     offset = set_of_part * float(blocks.points + 1)
-    return WrittenBlocks(
-        (new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some]
-    )
+    return WrittenBlocks((new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some])
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,9 +329,7 @@ class _Distribution:
         below -= np.repeat(below[first], last - first + 1)
         return cls(at, below, step, slope, first, last, total)
 
-    def cut(
-        self, block_set: IntArray, rows: FloatArray, block_rows: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def cut(self, block_set: IntArray, rows: FloatArray, block_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Cut sets, given by index, int64 (cuts,), where these numbers of rows, float64 (cuts,), lie below.
 
         A cut within a step moves to the nearer side of the step, unless the step alone fills more than a block.

@@ -347,9 +347,7 @@ class CurveInformation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, with values that JSON can hold."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:

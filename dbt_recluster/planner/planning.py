@@ -169,9 +169,7 @@ class _Planner:
         """Whether each set lowers a depth, leaves fewer blocks, or rewrites a block with many deleted rows."""
         eligible, policy, in_blocks = self.eligible, self.policy, sets.at(self.eligible.position)
         gain, expected = Gain.of(eligible.blocks, in_blocks), self.expected_blocks(sets)
-        worth = (
-            gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
-        )
+        worth = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
         worth |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
         return worth & reveals_less(eligible.blocks, in_blocks)
 

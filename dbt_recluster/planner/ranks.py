@@ -20,9 +20,7 @@ from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, dense_ranks
 Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
 
 
-def rank_column(
-    lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Keys, Keys] | None = None
-) -> Codes:
+def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Keys, Keys] | None = None) -> Codes:
     """Encode the bounds of one key column, and those of reads, as integers.
 
     Args:
@@ -160,9 +158,7 @@ def whole_numbers(name: str, values: Keys | None, n: int, least: int = 0) -> Int
         raise BoundsError(f"{name} must be whole numbers, not {array.dtype}")
     numbers: IntArray = array.astype(np.int64)
     if n and int(numbers.min()) < least:
-        raise BoundsError(
-            f"{name} must be at least {least}, and is {numbers.min()} at position {numbers.argmin()}"
-        )
+        raise BoundsError(f"{name} must be at least {least}, and is {numbers.min()} at position {numbers.argmin()}")
     return numbers
 
 

@@ -130,9 +130,7 @@ def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | 
         raise BoundsError(f"reads have {len(lowers)} key columns, and the key has {columns}")
     lengths = {length(column) for column in (*lowers, *uppers)}
     if len(lengths) > 1:
-        raise BoundsError(
-            f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}"
-        )
+        raise BoundsError(f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}")
     return [*zip(lowers, uppers, strict=True), *[None] * (columns - len(lowers))]
 
 
@@ -168,13 +166,9 @@ def place_reads(columns: Sequence[Codes], n: int) -> PlacedReads:
     lower, upper = keys[2 * n : 2 * n + m], keys[2 * n + m :]
     inverted = np.flatnonzero(lower > upper)
     if len(inverted):
-        raise BoundsError(
-            f"lower bound above upper in {len(inverted)} of {m} reads, first at position {inverted[0]}"
-        )
+        raise BoundsError(f"lower bound above upper in {len(inverted)} of {m} reads, first at position {inverted[0]}")
     # An end beyond all values of the first column is open.
-    return PlacedReads(
-        lower, upper, ends[0][:m] > 0, ends[0][m:] < columns[0][1] - 1, keys[: 2 * n].astype(np.int64)
-    )
+    return PlacedReads(lower, upper, ends[0][:m] > 0, ends[0][m:] < columns[0][1] - 1, keys[: 2 * n].astype(np.int64))
 
 
 def _weights(weight: Keys | None, m: int) -> FloatArray:

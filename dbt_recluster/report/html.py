@@ -77,9 +77,7 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
     )
     environment.filters |= {
         "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", printable(name))),
-        "cells": lambda entry: {
-            name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()
-        },
+        "cells": lambda entry: {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()},
         "grouped": "{:,}".format,
         "moment": moment,
         "minute": "{:%Y-%m-%d %H:%M}".format,
@@ -261,9 +259,7 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
             _draw_curves(place, report)
             _key_axis(place, report, report.now)
             line, info = report.overview, report.information
-            now = ", ".join(
-                [count_noun(info["total_block_count"], "block"), standing(line.depth, line.threshold)]
-            )
+            now = ", ".join([count_noun(info["total_block_count"], "block"), standing(line.depth, line.threshold)])
             title = f"{report.table} by {info['cluster_key']}: {now}"
             place.set_title(printable(title), loc="left", fontsize=10)
             handles, labels = place.get_legend_handles_labels()

@@ -21,9 +21,7 @@ RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
 _MOST_NAMED = 5
 
-_HISTORY_NOTE = (
-    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
-)
+_HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
 # Notes on what is not in every history, by its figure.
 _NOTES = {
     "benefit_cost": "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each "
@@ -217,9 +215,7 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
     named = ", ".join(tables[:_MOST_NAMED])
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"
-    return (
-        f"{named}{more}: fewer than {least} blocks, so clustering has little effect; do not cluster {it} yet"
-    )
+    return f"{named}{more}: fewer than {least} blocks, so clustering has little effect; do not cluster {it} yet"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
@@ -415,9 +411,7 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     first, verdict = f"nothing to do, average depth is {values['depth']:.1f}", "needs no clustering"
     if values["first_bytes"]:
         fewer = max(0.0, values["depth"] - values["expected_depth"])
-        verdict = (
-            f"a query for one key opens {fewer:.1f} blocks fewer for {size(values['first_bytes'])} rewritten"
-        )
+        verdict = f"a query for one key opens {fewer:.1f} blocks fewer for {size(values['first_bytes'])} rewritten"
         first = (
             f"{size(values['first_bytes'])} read and written, average depth "
             f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
@@ -433,9 +427,7 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     actual, saved = values["actual_bytes_per_day"], values["saved_bytes_per_day"]
     in_fact = None if actual is None else f"{size(actual)} a day in that time, by the table's history"
     unknown = "unknown: the snapshots record no recluster of this table"
-    certainty = (
-        "from one round after each load to as many as it takes; assumes rows spread evenly within each block"
-    )
+    certainty = "from one round after each load to as many as it takes; assumes rows spread evenly within each block"
     figures = [
         ("first clustering", first),
         ("each day", per_day),
@@ -449,9 +441,7 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         ends = [values[name] or (None, None) for name in ("first_cost", "cost_per_day")]
         first, per_day = (span(*map(prices.text, amounts)) for amounts in ends)
         spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
-        amounts = (
-            f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
-        )
+        amounts = f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
         figures += [("money", amounts), ("assumed", prices.assumption)]
     return "\n".join([f"{values['table']} by {values['cluster_key']}: {verdict}", *_aligned(figures)])
 

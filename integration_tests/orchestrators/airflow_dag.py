@@ -20,9 +20,7 @@ def command(words: str) -> str:
 def shop() -> None:
     """Build, recluster, look."""
     place = {"cwd": os.environ["DBT_PROJECT"], "append_env": True}
-    build = BashOperator(
-        task_id="build", bash_command=command("build --vars 'automatic_clustering: false'"), **place
-    )
+    build = BashOperator(task_id="build", bash_command=command("build --vars 'automatic_clustering: false'"), **place)
     recluster = BashOperator(task_id="recluster", bash_command=command("run-operation recluster"), **place)
     gate = BashOperator(
         task_id="gate",

@@ -115,9 +115,7 @@ class TestReadsOfModels(Clustering):
 
 ALL_KEYS = READ.replace("var('reads', none)", "var('reads', 'project')")
 RECENT = "select * from {{ ref('events') }} where k >= 310"
-MART = (
-    "{{ config(materialized='table') }} select count(load) as loads from {{ ref('recent') }} where k <= 750"
-)
+MART = "{{ config(materialized='table') }} select count(load) as loads from {{ ref('recent') }} where k <= 750"
 OTHER = "{{ config(materialized='table') }} select max(load) as load from {{ ref('events') }} where load > 1"
 ONE = "{{ config(materialized='table') }} select 1 as one"
 TABLE, JSON = "{table: events}", "{table: events, format: json}"
@@ -172,9 +170,7 @@ class TestReadsOfProjects:
     def test_reads_of_the_project_are_imported_by_hand(self, project: Any) -> None:
         imported = operate_json("import_reads", JSON)
         assert (imported["imported_from"], imported["recorded"], imported["left_out"]) == ("project", 3, [])
-        assert "3 scans in the project, 3 ranges; 3 ranges recorded with the" in operate(
-            "import_reads", TABLE
-        )
+        assert "3 scans in the project, 3 ranges; 3 ranges recorded with the" in operate("import_reads", TABLE)
         told = operate("import_reads", "{table: one}", passes=False)
         assert "nothing of this project that reads it" in told
 
@@ -183,8 +179,7 @@ class TestReadsOfProjects:
         names = [name.rpartition(".")[2] for name in suggestion["queries"]]
         assert sorted(names) == ["late", "mart", "other"]
         keys = {
-            tuple(key["cluster_by"]): dict(zip(names, key["opened"], strict=True))
-            for key in suggestion["candidates"]
+            tuple(key["cluster_by"]): dict(zip(names, key["opened"], strict=True)) for key in suggestion["candidates"]
         }
         assert keys["k",]["late"] < keys["k",]["mart"] < suggestion["blocks"]
         text = operate("suggest_cluster_by", TABLE)

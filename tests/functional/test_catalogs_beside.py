@@ -156,9 +156,7 @@ class TestCatalogIntegrations:
     @pytest.fixture(scope="class", autouse=True)
     def catalogs(self, project: Any, spark: Any, tmp_path_factory: Any) -> None:
         write_catalogs(project.project_root, ENTRIES)
-        add_catalog(
-            spark, "integrated", type="hadoop", warehouse=tmp_path_factory.mktemp("integrated").as_uri()
-        )
+        add_catalog(spark, "integrated", type="hadoop", warehouse=tmp_path_factory.mktemp("integrated").as_uri())
 
     @pytest.mark.thorough
     def test_integrations_that_name_a_catalog_of_spark(self, project: Any, spark: Any) -> None:

@@ -25,18 +25,13 @@ class TestLoads(Clustering):
                 assert f", {response['blocks_rewritten']} blocks into" in log
                 assert response["_message"] in log
             assert response["average_depth"] == self.depth(project, spark, "events") <= 4
-            assert (
-                sql("select count(*), count(distinct id) from {schema}.events")[0][:]
-                == (1000 * (load + 1),) * 2
-            )
+            assert sql("select count(*), count(distinct id) from {schema}.events")[0][:] == (1000 * (load + 1),) * 2
         assert reclustered >= 1
         stored = json.loads((Path(project.project_root) / "target" / "run_results.json").read_text())
         assert isinstance(stored["results"][0]["adapter_response"]["average_depth"], float)
         assert self.order(sql, "events") == "k ASC NULLS FIRST"
 
-    def test_a_full_refresh_is_as_a_first_build_and_later_runs_alter_nothing(
-        self, project: Any, sql: Any
-    ) -> None:
+    def test_a_full_refresh_is_as_a_first_build_and_later_runs_alter_nothing(self, project: Any, sql: Any) -> None:
         _, first = run_load(3, "--full-refresh", "--log-level", "debug")
         assert first.count("alter table") == 1
         assert f"alter table {project.test_schema}.events write ordered by `k`" in first
@@ -112,17 +107,13 @@ class TestHardDeletes(Clustering):
 
     ROWS = "select id, concat('v', id) as v from range({{ var('rows', 5) }})"
     MODELS = models_of(ROWS, source={"materialized": "table"})
-    SNAPSHOTS = snapshot(
-        "history", "source", "all", cluster_by=["dbt_is_deleted", "id"], hard_deletes="new_record"
-    )
+    SNAPSHOTS = snapshot("history", "source", "all", cluster_by=["dbt_is_deleted", "id"], hard_deletes="new_record")
 
     @pytest.mark.usefixtures("project")
     def test_new_records_have_the_values_that_were(self, sql: Any) -> None:
         for rows in (5, 3):
             run_dbt(["build", "--vars", f"rows: {rows}"])
-        current = sql(
-            "select id, v, dbt_is_deleted from {schema}.history where dbt_valid_to is null order by 1"
-        )
+        current = sql("select id, v, dbt_is_deleted from {schema}.history where dbt_valid_to is null order by 1")
         assert current == [(i, f"v{i}", "True" if i >= 3 else "False") for i in range(5)]
         assert sql("select count(*) from {schema}.history")[0][0] == 7
 

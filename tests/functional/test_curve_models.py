@@ -48,11 +48,7 @@ class TestKeyChanges(Clustering):
             assert (f"cluster_by was {before}" in message) is (changed and cluster_by is not None)
             rows = sql("select count(*), count(distinct id) from {schema}.events")[0]
             assert rows[:] == (1000 * (load + 1),) * 2
-            names = {
-                name
-                for name in self.properties(sql, "events")
-                if not name.startswith("write.metadata.metrics")
-            }
+            names = {name for name in self.properties(sql, "events") if not name.startswith("write.metadata.metrics")}
             plain = plain or names
             if cluster_by is None:
                 left = {name for name in names if name.startswith("recluster.") or name == "sort-order"}
@@ -113,9 +109,7 @@ class TestSortedLoads(Clustering):
         loaded = sql(
             f"select p, k, id, _file, _pos from {{schema}}.{name} where id >= {5000 * load} order by _file, _pos"
         )
-        columns = [
-            pa.array([row[field.column] for row in loaded], pa.int64()) for field in table.key.on_curve
-        ]
+        columns = [pa.array([row[field.column] for row in loaded], pa.int64()) for field in table.key.on_curve]
         places = table.key_curve.current.index_of_load(columns).tolist()
         by_p = name in ("led", "parted", "overwritten")
         order = [(row._file, by_p and row.p, place) for row, place in zip(loaded, places, strict=True)]

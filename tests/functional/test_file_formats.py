@@ -33,9 +33,7 @@ class TestBuiltAgain(FileFormats):
 
     @pytest.mark.alike
     @pytest.mark.parametrize("file_format", ["parquet", "orc", "csv", "json", "hive", "text"])
-    def test_a_table_of_each_format_is_built_again(
-        self, file_format: str, run: Any, sql: Any, provider: Any
-    ) -> None:
+    def test_a_table_of_each_format_is_built_again(self, file_format: str, run: Any, sql: Any, provider: Any) -> None:
         table, grown = f"table_{file_format}", f"grown_{file_format}"
         query = "select string(id) as id from range(1, {})"
         for last in (2, 3):
@@ -110,9 +108,7 @@ class TestChangedFormat(FileFormats):
         run(name, query, **{"materialized": "table", **items})
         late = "select cast(raise_error('late') as int) as id from range(1, 5)"
         for materialized in ("table", "incremental"):
-            message = run(
-                name, late, "--full-refresh", passes=False, materialized=materialized, cluster_by="id"
-            )
+            message = run(name, late, "--full-refresh", passes=False, materialized=materialized, cluster_by="id")
             assert "late" in message
             assert self.ids(sql, name) == [1, 2]
         for last in (4, 5):

@@ -64,9 +64,7 @@ class TestFreshness:
         on_branch = last_load(spark, f"{schema}.branched")
         assert found["loaded.branched"] < on_branch
 
-    def test_what_rewrites_files_does_not_make_a_source_fresh(
-        self, project: Any, spark: Any, monkeypatch: Any
-    ) -> None:
+    def test_what_rewrites_files_does_not_make_a_source_fresh(self, project: Any, spark: Any, monkeypatch: Any) -> None:
         monkeypatch.setenv("TZ", "America/New_York")
         time.tzset()
         spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")

@@ -65,9 +65,7 @@ class TestModels(Hooked):
     def test_each_load_is_reclustered_once_by_the_hook(self, project: Any, spark: Any, rounds: Any) -> None:
         for load in range(3):
             results, log = self.load(load)
-            done = {
-                name for name, result in results.items() if result.adapter_response.get("recluster_rounds")
-            }
+            done = {name for name, result in results.items() if result.adapter_response.get("recluster_rounds")}
             assert done == ({*results} - ({"conditional"} if load == 1 else set()) if load else set())
             assert log.count(" blocks into ") == len(done)
         for name in results:
@@ -80,9 +78,7 @@ class TestModels(Hooked):
         assert figures["rows_rewritten"] > 0
         assert figures["_message"].startswith("OK (depth ")
 
-    def test_a_plan_or_a_branch_leaves_the_table_to_the_automatic_recluster(
-        self, project: Any, rounds: Any
-    ) -> None:
+    def test_a_plan_or_a_branch_leaves_the_table_to_the_automatic_recluster(self, project: Any, rounds: Any) -> None:
         branch = [
             "alter table {{ this }} create branch if not exists audit",
             "{{ recluster(branch='audit') }}",
@@ -191,9 +187,7 @@ class TestHooksThatCannot(Hooked):
         assert "was built but not reclustered: " in str(results["failing"].message)
 
     @pytest.mark.thorough
-    def test_the_hook_has_no_effect_without_a_key_or_blocks(
-        self, project: Any, sql: Any, rounds: Any
-    ) -> None:
+    def test_the_hook_has_no_effect_without_a_key_or_blocks(self, project: Any, sql: Any, rounds: Any) -> None:
         hook, parquet = "{{ recluster() }}", {"materialized": "table", "file_format": "parquet"}
         for name, items in (("viewed", {"materialized": "view"}), ("parquet", parquet)):
             log = self.message(project, hook, name, expect_pass=True, **items)

@@ -137,14 +137,10 @@ class TestConfig(Operations):
         assert f"{table}: nothing to do" in operate("maintain")
 
     def test_a_failure_is_a_warning(self, project: Any, table: str, sql: Any) -> None:
-        project.run_sql(
-            f"alter table {table} set tblproperties ('history.expire.min-snapshots-to-keep' = 'few')"
-        )
+        project.run_sql(f"alter table {table} set tblproperties ('history.expire.min-snapshots-to-keep' = 'few')")
         _, log = run_dbt_and_capture(["run", "--vars", '{"load": 3}'])
         assert f"{table} was built but not maintained: " in log
-        assert (
-            "the property history.expire.min-snapshots-to-keep = 'few', which must be a whole number" in log
-        )
+        assert "the property history.expire.min-snapshots-to-keep = 'few', which must be a whole number" in log
         assert sql("select count(*) from {schema}.events")[0][0] == 4000
 
 
@@ -153,9 +149,7 @@ class TestRemoval(Operations):
 
     def test_models_without_a_key_are_taken_too(self, project: Any, table: str) -> None:
         removed = "the sort order k ASC NULLS FIRST and recluster."
-        assert f"{table}: would remove {removed}" in operate(
-            "remove_clustering", "{table: events, dry_run: true}"
-        )
+        assert f"{table}: would remove {removed}" in operate("remove_clustering", "{table: events, dry_run: true}")
         printed = operate("remove_clustering", "{table: [events, plain]}")
         assert "write.distribution-mode" in printed
         assert f"{table}: removed {removed}" in printed

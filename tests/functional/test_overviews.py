@@ -178,9 +178,7 @@ class TestMetricsFile(Operations):
         assert well_clustered in file.read_text()
 
     @pytest.mark.thorough
-    def test_what_cannot_be_written_is_known_before_or_a_warning_after(
-        self, sql: Any, tmp_path: Path
-    ) -> None:
+    def test_what_cannot_be_written_is_known_before_or_a_warning_after(self, sql: Any, tmp_path: Path) -> None:
         before = sql("select count(*) from {schema}.events")[0][0]
         for file, passes, message in (
             (

@@ -169,9 +169,7 @@ class TestReport(Operations):
     def test_the_report_refuses_bad_input(self, project: Any, arguments: str, message: str) -> None:
         assert message in operate("clustering_report", arguments, passes=False)
 
-    def test_the_report_names_the_missing_library(
-        self, project: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_report_names_the_missing_library(self, project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "matplotlib", None)

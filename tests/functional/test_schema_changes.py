@@ -50,9 +50,7 @@ class TestAppendNewColumns(SchemaChange):
     ) -> None:
         options = {**options, "on_schema_change": "append_new_columns", "cluster_by": "v"}
         run(name, "select id, 'a' as v, cast(id * 10 as int) as gone from range(1, 3)", **options)
-        query = (
-            "with q as (select 1 as id, 'b' as v, 0.5d as more union all select 3, 'c', 1.5d) select * from q"
-        )
+        query = "with q as (select 1 as id, 'b' as v, 0.5d as more union all select 3, 'c', 1.5d) select * from q"
         run(name, query, **options)
         rows = sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v")
         assert rows == [*expected, *self.REST]
@@ -125,9 +123,7 @@ class TestSyncAllColumns(SchemaChange):
         assert self.columns(sql, "moved") == ["id bigint", "j bigint"]
         properties = self.properties(sql, "moved")
         assert properties["sort-order"] == "j ASC NULLS FIRST"
-        assert [name for name in properties if name.endswith((".k", ".j"))] == [
-            "write.metadata.metrics.column.j"
-        ]
+        assert [name for name in properties if name.endswith((".k", ".j"))] == ["write.metadata.metrics.column.j"]
         rows = sql("select j from {schema}.moved where id >= 100 order by _file, _pos")
         assert rows == sorted(rows)  # the load arrived sorted by the new key
 
@@ -138,9 +134,7 @@ class TestSyncAllColumns(SchemaChange):
         sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
 
     @pytest.mark.parametrize("materialized", ["table", "incremental"])
-    def test_the_key_of_a_replaced_table_leaves_nothing_behind(
-        self, materialized: str, run: Any, sql: Any
-    ) -> None:
+    def test_the_key_of_a_replaced_table_leaves_nothing_behind(self, materialized: str, run: Any, sql: Any) -> None:
         name = f"replaced_{materialized}"
         options = {"materialized": materialized, "partition_by": "p"}
         run(name, "select id as k, 1 as p from range(9)", cluster_by="k", **options)
@@ -166,9 +160,7 @@ class TestSnapshots(SchemaChange):
         for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):
             run("source", rows.format(more, v), materialized="table")
             assert {result.status for result in run_dbt(["snapshot"])} == {"success"}
-        assert sql(
-            "select id, v, old, `new one`, dbt_valid_to is null from {schema}.history order by 1, 2"
-        ) == [
+        assert sql("select id, v, old, `new one`, dbt_valid_to is null from {schema}.history order by 1, 2") == [
             (1, "a", 0, None, False),
             (1, "c", 0, 1, False),
             (1, "d", None, 1, True),

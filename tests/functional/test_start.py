@@ -30,9 +30,7 @@ def shape(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?", "T", line)
     line = re.sub(r"[+-]?\d[\d,.]*( (bytes|KB|MB))?", "N", line)
     line = re.sub(r"█+", "█", line.replace("N to N", "N"))
-    return " ".join(
-        re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split()
-    )
+    return " ".join(re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split())
 
 
 def shapes(text: str) -> set[str]:
@@ -51,9 +49,7 @@ class TestStart:
         assert len(STEPS) == 6
 
     @pytest.mark.parametrize("step", STEPS, ids=[f"{number} {step[0]}" for number, step in enumerate(STEPS)])
-    def test_a_transcript_of_the_guide_is_what_is_printed(
-        self, project: Any, step: tuple[str, str, str]
-    ) -> None:
+    def test_a_transcript_of_the_guide_is_what_is_printed(self, project: Any, step: tuple[str, str, str]) -> None:
         name, arguments, text = step
         given = yaml.safe_load(re.sub(r"\\(.)", r"\1", arguments[1:-1]))
         if "where" in given:

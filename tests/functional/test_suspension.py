@@ -64,9 +64,7 @@ class TestDryRun(Operations):
 class TestSuspension(Operations):
     MODELS = {"events.sql": AUTOMATIC}
 
-    def test_a_suspended_table_is_reclustered_by_nobody(
-        self, project: Any, table: str, sql: Any, spark: Any
-    ) -> None:
+    def test_a_suspended_table_is_reclustered_by_nobody(self, project: Any, table: str, sql: Any, spark: Any) -> None:
         assert f"{table}: suspended since " in operate("suspend_recluster", "{table: events}")
         found = operate_json("suspend_recluster", "{table: events, format: json}")
         iso, user = found["suspended"], found["suspension"]["by"]
@@ -122,9 +120,7 @@ class TestSuspension(Operations):
             (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
-    def test_wrong_arguments_do_not_suspend(
-        self, table: str, spark: Any, argument: str, message: str
-    ) -> None:
+    def test_wrong_arguments_do_not_suspend(self, table: str, spark: Any, argument: str, message: str) -> None:
         assert message in operate("suspend_recluster", f"{{table: events, {argument}}}", passes=False)
         assert ClusteredTable(spark, table).suspended is None
 
@@ -162,9 +158,7 @@ class TestBudget(Operations):
         results = run_dbt(["run", *limited, "--warn-error"], expect_pass=False)
         assert "no block set fits into 1.0 KB; " in str(results)
 
-    def test_a_budget_by_hand_goes_to_the_most_gain_for_a_byte(
-        self, project: Any, sql: Any, spark: Any
-    ) -> None:
+    def test_a_budget_by_hand_goes_to_the_most_gain_for_a_byte(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.deep (k int) using iceberg")
         for _ in range(6):
             sql("insert into {schema}.deep values (1), (9)")
@@ -180,9 +174,7 @@ class TestBudget(Operations):
         assert "var recluster_max_bytes must be a number of bytes above 0" in results[0].message
         assert files(sql, "one") == before
         _, log = run_dbt_and_capture(["run", "--vars", '{"load": 9, "recluster_max_byte": "1 KB"}'])
-        meant = (
-            "there is no var or environment variable recluster_max_byte; did you mean recluster_max_bytes?"
-        )
+        meant = "there is no var or environment variable recluster_max_byte; did you mean recluster_max_bytes?"
         assert log.count(meant) == 1
 
 
@@ -239,9 +231,9 @@ class TestTablesThatAreMadeAnew(Operations):
             # Spark shows neither the property of reads of such a column, nor its own.
             import_reads(spark, table, queries={"q": f"select * from {table} where url = 'v1' and k < 2"})
             recorded = self.properties(spark, table)["recluster.reads"]
-            since[table] = suspend_recluster(
-                spark, table, reason='the token\'s "password"', until="2999-01-01"
-            )["suspended"]
+            since[table] = suspend_recluster(spark, table, reason='the token\'s "password"', until="2999-01-01")[
+                "suspended"
+            ]
             suspended = self.properties(spark, table)["recluster.suspended"]
             carried[table] = {"recluster.suspended": suspended, "recluster.reads": recorded}
         events = tables[0]

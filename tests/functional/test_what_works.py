@@ -87,9 +87,7 @@ class TestWhatWorks:
 
     def test_retry_builds_what_failed(self, project: Any) -> None:
         run_dbt(["run", "--select", "retried"], expect_pass=False)
-        project.run_sql(
-            f"create table {project.test_schema}.missing using iceberg as select id from range(5)"
-        )
+        project.run_sql(f"create table {project.test_schema}.missing using iceberg as select id from range(5)")
         (result,) = run_dbt(["retry"])
         assert result.node.name == "retried"
         assert result.adapter_response["block_count"] == 1

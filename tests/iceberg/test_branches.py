@@ -78,9 +78,7 @@ def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, key: str
     assert orphans(spark, name) == set()
 
 
-def test_a_recluster_of_a_branch_leaves_main_at_rest(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recluster_of_a_branch_leaves_main_at_rest(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few values overlap after each merge, so only the record of settled blocks ends merging."""
     # How the rows of a value are shared among its blocks depends on the writer.
     monkeypatch.setattr(NativeWriter, "refusal", lambda *_: "off")
@@ -149,9 +147,7 @@ def test_a_missing_branch_or_a_tag_is_refused(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema)
     spark.sql(f"alter table {name} create tag audited")
     for branch in ("nowhere", "audited"):
-        with pytest.raises(
-            OptionError, match=rf"has no branch {branch}, only audit, main; to make one: alter"
-        ):
+        with pytest.raises(OptionError, match=rf"has no branch {branch}, only audit, main; to make one: alter"):
             recluster(spark, name, branch=branch)
     with pytest.raises(OptionError, match="branch must be the name of a branch, not ''"):
         clustering_information(spark, name, branch="")
@@ -182,9 +178,7 @@ def test_a_branch_of_another_schema_is_refused(spark: Any, schema: str, change: 
     name = with_branch(spark, schema)
     spark.sql(change.format(name))
     before = IcebergTable.load(spark, name).on_branch("audit").snapshot_id
-    with pytest.raises(
-        UnsupportedTableError, match=rf"branch audit: .* of another schema: {re.escape(lost)}"
-    ):
+    with pytest.raises(UnsupportedTableError, match=rf"branch audit: .* of another schema: {re.escape(lost)}"):
         recluster(spark, name, "k", branch="audit", **OPTIONS)
     assert IcebergTable.load(spark, name).on_branch("audit").snapshot_id == before
 

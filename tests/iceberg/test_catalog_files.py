@@ -119,9 +119,7 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, uncached_catalog: str, t
 
 
 @pytest.mark.thorough
-def test_a_table_of_another_catalog_is_seen_by_its_metadata(
-    spark: Any, uncached_catalog: str, tmp_path: Path
-) -> None:
+def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """Hadoop's catalogs give the metadata files of all tables the same names."""
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
     make_table(spark, f"{uncached_catalog}.sales", name="other", files=1, rows=10)
@@ -129,17 +127,13 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(
     add_catalog(spark, f"elsewhere_{uncached_catalog}", type="hadoop", warehouse=data)
     foreign = make_table(spark, f"elsewhere_{uncached_catalog}.sales", files=1, rows=10)
     before = checksum(spark, foreign)
-    with pytest.raises(
-        MaintenanceError, match=r"data/sales/t/metadata/v\d\.metadata\.json is not of this table"
-    ):
+    with pytest.raises(MaintenanceError, match=r"data/sales/t/metadata/v\d\.metadata\.json is not of this table"):
         removed(spark, table, tmp_path)
     assert checksum(spark, foreign) == before
 
 
 @pytest.mark.thorough
-def test_a_table_that_cannot_be_read_keeps_every_file(
-    spark: Any, uncached_catalog: str, tmp_path: Path
-) -> None:
+def test_a_table_that_cannot_be_read_keeps_every_file(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
     orphan = with_orphan(location(spark, table) / "data")
     broken = make_table(spark, f"{uncached_catalog}.sales", name="broken", files=1, rows=10)
@@ -153,16 +147,12 @@ def test_a_table_that_cannot_be_read_keeps_every_file(
         partial(maintenance.remove_orphan_files, dry_run=False, force=True),
         partial(maintenance.maintain, orphans=True),
     ):
-        with pytest.raises(
-            MaintenanceError, match=f"nothing was removed: the files of {broken} cannot be read"
-        ):
+        with pytest.raises(MaintenanceError, match=f"nothing was removed: the files of {broken} cannot be read"):
             remove()
     assert orphan.exists()
 
 
-def test_what_lies_at_the_root_of_a_catalog_is_listed(
-    spark: Any, uncached_catalog: str, tmp_path: Path
-) -> None:
+def test_what_lies_at_the_root_of_a_catalog_is_listed(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """Hadoop's catalog lists no table that lies there, and others list all tables as if they did."""
     names = [f"{uncached_catalog}.{name}" for name in ("`at.the root`", "root", "sales.eu.t", "sales.t")]
     (tmp_path / "no table").mkdir()

@@ -89,8 +89,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     done = build(spark, table)
     # Those of the load, and those that the last recluster wrote.
     assert done.reason == (
-        "depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last check of the "
-        "table"
+        "depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last check of the table"
     )
     assert (done.depth_after, done.verdict, done.average_depth_after) == (1, "well clustered", None)
     assert done.blocks_before == done.blocks_after == spark.table(f"{table}.files").count()
@@ -256,9 +255,7 @@ def test_changes_beyond_a_limit_are_unknown(
 
 
 @pytest.mark.parametrize(("by", "known"), [("p", True), ("bucket(3, k), truncate(2, p)", True), ("", False)])
-def test_changes_are_known_of_partitions_since_an_ancestor(
-    spark: Any, schema: str, by: str, known: bool
-) -> None:
+def test_changes_are_known_of_partitions_since_an_ancestor(spark: Any, schema: str, by: str, known: bool) -> None:
     table = make(spark, schema, by=by)
     for partition in (0, 2, 4):
         load(spark, table, partition, range(1))

@@ -89,9 +89,7 @@ def test_a_file_that_another_writer_lists_again(spark: Any, schema: str, manifes
         assert recluster(spark, name, "k", listener=meanwhile, **OPTIONS).rounds
     else:
         wrong = r"deleted-(data-files = 7, which must be 6|duplicate-files = 1, which must be 0)"
-        with pytest.raises(
-            CommitFailedError, match=f"{wrong}.* changed nothing, and its new files are deleted"
-        ):
+        with pytest.raises(CommitFailedError, match=f"{wrong}.* changed nothing, and its new files are deleted"):
             recluster(spark, name, "k", listener=meanwhile, **OPTIONS)
     assert checksum(spark, name)[0] == rows + 1000
     assert orphans(spark, name) == set()
@@ -101,9 +99,7 @@ def test_a_file_that_another_writer_lists_again(spark: Any, schema: str, manifes
     assert checksum(spark, name)[0] == rows + 1000
 
 
-def test_an_append_while_the_transaction_is_sent(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_while_the_transaction_is_sent(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Iceberg applies the transaction again, to the table with the rows that have come."""
     name = make_table(spark, schema)
     commit_after(monkeypatch, lambda: append(spark, name, 10_000, 10))
@@ -203,9 +199,7 @@ def test_whatever_the_reason_a_table_that_would_lose_rows_is_not_committed(
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize(
-    "totals", [{}, {"total-records": "many", "total-data-files": "-1"}, {"total-records": "1"}]
-)
+@pytest.mark.parametrize("totals", [{}, {"total-records": "many", "total-data-files": "-1"}, {"total-records": "1"}])
 def test_what_other_writers_have_not_counted(
     spark: Any, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, totals: dict[str, str]
 ) -> None:

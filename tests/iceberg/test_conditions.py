@@ -138,9 +138,7 @@ def test_figures_of_the_table_and_of_reads(spark: Any, table: str) -> None:
     assert spark.table(table).count() == 3000
 
 
-def test_full_blocks_of_a_single_key_lower_no_ratio_that_a_recluster_waits_for(
-    spark: Any, table: str
-) -> None:
+def test_full_blocks_of_a_single_key_lower_no_ratio_that_a_recluster_waits_for(spark: Any, table: str) -> None:
     """Three days of two full blocks each: no merge can change them."""
     for day in (1, 2, 3) * 2:
         spark.range(10).selectExpr(f"cast({day} as bigint) as k").coalesce(1).writeTo(table).append()

@@ -81,8 +81,7 @@ def delete_equal(spark: Any, name: str) -> None:
 
 REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
 EXPIRE = (
-    "call spark_catalog.system.expire_snapshots(table => '{}', older_than => timestamp '2999-01-01', "
-    "retain_last => 1)"
+    "call spark_catalog.system.expire_snapshots(table => '{}', older_than => timestamp '2999-01-01', retain_last => 1)"
 )
 COLUMN_CHANGES = [
     f"alter table {{}} {change}" for change in ("drop column v", "add column w int", "rename column v to w")
@@ -176,9 +175,7 @@ def test_writers_that_are_always_faster(spark: Any, schema: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_clustered", [True, False])
 @pytest.mark.parametrize("step", ["merge", "commit"])
-def test_a_sort_order_that_another_writer_sets_stays(
-    spark: Any, schema: str, step: str, is_clustered: bool
-) -> None:
+def test_a_sort_order_that_another_writer_sets_stays(spark: Any, schema: str, step: str, is_clustered: bool) -> None:
     name = make_table(spark, schema, files=4)
     if is_clustered:
         recluster(spark, name, "k", depth=1, block_rows=1000)
@@ -242,9 +239,7 @@ def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: 
     assert checksum(spark, name)[0] == before[0] * 4 // 5
 
 
-@pytest.mark.parametrize(
-    ("step", "columns"), [("merge", ("k", "a")), ("commit", ("k", "a")), ("merge", ("a", "b"))]
-)
+@pytest.mark.parametrize(("step", "columns"), [("merge", ("k", "a")), ("commit", ("k", "a")), ("merge", ("a", "b"))])
 def test_columns_that_swap_names(spark: Any, schema: str, step: str, columns: tuple[str, str]) -> None:
     """Names and types are the same as before, so a writer by name would write the values of each as the other's.
 
@@ -262,9 +257,7 @@ def test_columns_that_swap_names(spark: Any, schema: str, step: str, columns: tu
     TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
     first, second = columns
     renames = ((first, "c"), (second, first), ("c", second))
-    change = ChangeAndRemember(
-        spark, name, *(f"alter table {{}} rename column {old} to {new}" for old, new in renames)
-    )
+    change = ChangeAndRemember(spark, name, *(f"alter table {{}} rename column {old} to {new}" for old, new in renames))
     options: dict[str, Any] = {"depth": 1, "block_rows": 500}
     result = recluster(spark, name, "k", listener=Meanwhile(step, change), **options)
     # The native writer finds columns by their ids: only a change of the key is a conflict.

@@ -59,8 +59,7 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     opened = {
         "customer": [blocks_opened(spark, table, f"customer = {value}") for value in range(7, 1_000, 31)],
         "day": [
-            blocks_opened(spark, table, f"day = date_add(date'2026-01-01', {value})")
-            for value in range(3, 300, 11)
+            blocks_opened(spark, table, f"day = date_add(date'2026-01-01', {value})") for value in range(3, 300, 11)
         ],
     }
     means = {column: float(np.mean(blocks)) for column, blocks in opened.items()}

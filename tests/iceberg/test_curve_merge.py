@@ -55,9 +55,7 @@ CURVES = [
 @pytest.mark.parametrize(
     "key", [CURVES[0], *(pytest.param(key, marks=pytest.mark.thorough) for key in CURVES[1:])], ids=str
 )
-def test_the_place_in_sql_is_that_of_the_curve(
-    spark: Any, typed: tuple[str, Any], key: list[str], bits: int
-) -> None:
+def test_the_place_in_sql_is_that_of_the_curve(spark: Any, typed: tuple[str, Any], key: list[str], bits: int) -> None:
     name, _ = typed
     parsed = parse_cluster_key(key).check(IcebergTable.load(spark, name).columns())
     ids, items = values(spark, name, parsed)
@@ -66,9 +64,7 @@ def test_the_place_in_sql_is_that_of_the_curve(
     # Of truncated values the next one is unknown.
     ascending = tuple(not isinstance(field.transform, Truncate) for field in parsed.on_curve)
     curve = replace(curve, ascending=ascending)
-    expected = [
-        *zip(ids.tolist(), curve.index(items).tolist(), curve.index_of_load(items).tolist(), strict=True)
-    ]
+    expected = [*zip(ids.tolist(), curve.index(items).tolist(), curve.index_of_load(items).tolist(), strict=True)]
     assert len({place for _, place, _ in expected}) >= 8
     types = IcebergTable.load(spark, name).columns().types
     with spark_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
@@ -126,9 +122,7 @@ def check_blocks(
     ("method", "block_rows"), [("native", 170), pytest.param("spark", 110, marks=pytest.mark.exhaustive)]
 )
 @pytest.mark.parametrize("key", CURVES, ids=str)
-def test_keys_of_every_type(
-    spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int
-) -> None:
+def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
     name, before = typed
     curve, sets = merge_all(spark, name, key, block_rows, method=method)
     assert checksum(spark, name) == before

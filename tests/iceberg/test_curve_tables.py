@@ -119,9 +119,7 @@ def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: st
         recluster(spark, name, "hilbert(b, day)", depth=1, block_rows=500)
         curve = ClusteredTable(spark, name).key_curve.current
         assert (curve.ascending, curve.newest) == ((False, number > 0), newest)
-    rows = spark.range(ROWS).selectExpr(
-        f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day"
-    )
+    rows = spark.range(ROWS).selectExpr(f"{B.format(seed=9)} b", "cast(if(id % 50 = 0, id % 4, 4) as int) day")
     columns = list(collect_arrow(rows).combine_chunks().itercolumns())
     day = columns[1].to_numpy()[np.argsort(curve.index_of_load([c.combine_chunks() for c in columns]))]
     assert [len(set(part.tolist())) for part in np.array_split(day, 8)] == [3, *[1] * 7]
@@ -175,9 +173,7 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     assert before.key_curve.current.newest < blocks.sequence.max() == after.newest
 
 
-TEXTS = as_properties(
-    parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3}
-)
+TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3})
 
 
 # What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.
@@ -196,9 +192,7 @@ def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: 
 
 
 @pytest.mark.thorough
-def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(
-    spark: Any, schema: str
-) -> None:
+def test_a_renamed_column_keeps_its_boundaries_and_another_of_its_name_has_none(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     spark.sql(f"alter table {name} add column z bigint")
     load(spark, name, 6, "(id * 7907) % 4001 z")
@@ -253,9 +247,7 @@ def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, 
 
 
 @pytest.mark.thorough
-def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(
-    spark: Any, schema: str
-) -> None:
+def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(spark: Any, schema: str) -> None:
     name = make_texts(spark, schema, "concat(repeat('x', 6000), id)")
     refused = pytest.raises(ClusterKeyError, match="longer than 1,024 characters and begin alike")
     with stays_as_it_is(spark, name), refused:

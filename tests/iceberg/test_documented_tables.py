@@ -34,11 +34,7 @@ def documented() -> dict[str, set[str]]:
     """The names in the tables of the page, by their titles."""
     parts = re.split(r"^## (.*)\n", (DOCS / "reference" / "figures.md").read_text(), flags=re.MULTILINE)
     return {
-        title: {
-            name
-            for line in re.findall(r"^\| (`.*?`) \|", body, re.MULTILINE)
-            for name in re.findall(r"\w+", line)
-        }
+        title: {name for line in re.findall(r"^\| (`.*?`) \|", body, re.MULTILINE) for name in re.findall(r"\w+", line)}
         for title, body in zip(parts[1::2], parts[2::2], strict=True)
     }
 

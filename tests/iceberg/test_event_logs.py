@@ -114,9 +114,7 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
         """Import from the log and from the queries, which must find the same."""
         logged, of_log = import_reads(spark, name, str(tmp_path)), recorded(name)
         forget_reads(spark, name)
-        planned = import_reads(
-            spark, name, queries={str(place): query for place, query in enumerate(queries)}
-        )
+        planned = import_reads(spark, name, queries={str(place): query for place, query in enumerate(queries)})
         assert recorded(name) == of_log
         assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges)
         return logged
@@ -182,9 +180,7 @@ def test_the_texts_of_every_spark_are_known_at_once(spark: Any, table: str, tmp_
     imported = import_reads(spark, table, str(tmp_path), logged_as="lake.s.t")
     assert imported.scans == 0
     (left_out,) = imported.left_out
-    assert left_out.startswith(
-        "app-1: unknown text of a scan, 4 times. Known are those of Iceberg 1.10 to 1.12"
-    )
+    assert left_out.startswith("app-1: unknown text of a scan, 4 times. Known are those of Iceberg 1.10 to 1.12")
 
 
 def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path) -> None:
@@ -220,9 +216,7 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, scanned in enumerate(
-        EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)
-    ):
+    for number, scanned in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)):
         assert scanned.filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999
@@ -240,9 +234,7 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
 def compress(spark: Any, plain: Path, path: Path, codec: str) -> None:
     java, io = spark._jvm.java, spark._jvm.org.apache.spark.io
     conf = spark.sparkContext._jsc.sc().conf()
-    stream = io.CompressionCodec.createCodec(conf, codec).compressedOutputStream(
-        java.io.FileOutputStream(str(path))
-    )
+    stream = io.CompressionCodec.createCodec(conf, codec).compressedOutputStream(java.io.FileOutputStream(str(path)))
     java.nio.file.Files.copy(java.io.File(str(plain)).toPath(), stream)
     stream.close()
 

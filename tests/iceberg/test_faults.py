@@ -76,9 +76,7 @@ def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str) -> None
                 file.unlink()
 
     options = {"depth": 1, "block_rows": 1000, "max_merge_blocks": 2}  # so that there is a second round
-    with pytest.raises(
-        MergeFailedError, match=r"changed nothing\..* 1 round before it was committed\."
-    ) as raised:
+    with pytest.raises(MergeFailedError, match=r"changed nothing\..* 1 round before it was committed\.") as raised:
         recluster(spark, name, "k", final=True, listener=break_second, **options)
     assert raised.value.bytes_rewritten > 0
 

@@ -32,9 +32,7 @@ def loaded(spark: Any, schema: str) -> str:
     return make_even_table(spark, schema)
 
 
-def write_log(
-    spark: Any, path: Path, queries: list[str], ago: timedelta = timedelta(0), **names: str
-) -> Path:
+def write_log(spark: Any, path: Path, queries: list[str], ago: timedelta = timedelta(0), **names: str) -> Path:
     """Write a log as Spark does of queries, with the plans that it makes of them and other names of tables."""
     lines = [{"Event": "SparkListenerLogStart", "Spark Version": "3.5.0"}]
     explain = spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
@@ -100,9 +98,7 @@ def test_reads_are_imported_from_a_log_of_trino(
         },
         {"query": f"select 1 from {schema.upper()}.{name} o where element_at(array[p], 1) = 0 and o.k <= 5"},
         {"query": f"create table iceberg.{schema}.x as select * from {name} where k = 11", "schema": schema},
-        {
-            "query": f"select * from iceberg.{loaded} a join iceberg.{schema}.other b on a.k = b.k where b.k = 13"
-        },
+        {"query": f"select * from iceberg.{loaded} a join iceberg.{schema}.other b on a.k = b.k where b.k = 13"},
         {"query": f"select * from nowhere.{name} where k = 424242"},
         {"query": f"select geometry_union(k) from {loaded} where p = 'my secret'"},
         {"query": f"select * from {loaded} where k = 'my secret"},
@@ -112,9 +108,7 @@ def test_reads_are_imported_from_a_log_of_trino(
         {"query": f"select * from {loaded} where k = 17", "time": "2026-01-01T00:00:00Z"},
     ]
     last = len(queries) - 1
-    lines = [
-        {"time": (hour_ago + timedelta(seconds=i)).isoformat(), **entry} for i, entry in enumerate(queries)
-    ]
+    lines = [{"time": (hour_ago + timedelta(seconds=i)).isoformat(), **entry} for i, entry in enumerate(queries)]
     log = tmp_path / "queries.jsonl"
     log.write_text("\n".join([*map(json.dumps, lines), '{"query": 1', "[]", '{"query": "x", "count": -1}\n']))
     given: dict[str, Any] = {"query_log": str(log), "dialect": "trino", "logged_as": f"iceberg.{loaded}"}
@@ -136,9 +130,7 @@ def test_reads_are_imported_from_a_log_of_trino(
         "{'k': [13, 13]}": pytest.approx(1, rel=0.01),
     }
     kept = ClusteredTable(spark, loaded).iceberg.properties[table_properties.READS]
-    assert not any(
-        word in f"{kept}{text}{caplog.text}" for word in ("select", "ann@", "424242", "secret", "jsonl")
-    )
+    assert not any(word in f"{kept}{text}{caplog.text}" for word in ("select", "ann@", "424242", "secret", "jsonl"))
     assert import_reads(spark, loaded, **given).scans == 0
     with log.open("a") as more:  # as of the last change of the file
         more.write(json.dumps({"query": f"select * from {loaded} where k = 19"}))

@@ -31,9 +31,7 @@ OURS = [
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [["truncate(10, k)", "truncate(3, __recluster_set)"], ["truncate(10, id)"]])
 @pytest.mark.parametrize("any_schema", ["true", "false"])
-def test_columns_named_like_ours_keep_their_values(
-    spark: Any, schema: str, key: list[str], any_schema: str
-) -> None:
+def test_columns_named_like_ours_keep_their_values(spark: Any, schema: str, key: list[str], any_schema: str) -> None:
     name = f"{schema}.t"
     columns = ", ".join(f"`{column}` string" for column in OURS)
     spark.sql(
@@ -116,9 +114,7 @@ def test_an_object_store_layout(spark: Any, schema: str, keys: int, paths: str) 
         "write.delete.mode": "merge-on-read",
         "write.delete.granularity": "partition",
     }
-    name = make_table(
-        spark, schema, files=4, rows=300, keys=keys, partitioned="bucket(4, id)", properties=properties
-    )
+    name = make_table(spark, schema, files=4, rows=300, keys=keys, partitioned="bucket(4, id)", properties=properties)
     spark.sql(f"delete from {name} where id % 10 = 3")
     partitions = f"select _partition, count(*) from {name} group by 1 order by 1"
     before, rows = checksum(spark, name), spark.sql(partitions).collect()

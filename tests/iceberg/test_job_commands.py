@@ -56,9 +56,7 @@ def test_options_come_from_the_table_and_those_of_the_command_line_win(
     assert clustering_history(spark, table).entries[-1].by == "manual"
 
 
-def test_the_key_of_the_model_is_the_key_until_another_is_named(
-    spark: Any, sales: str, run: Any, as_json: Any
-) -> None:
+def test_the_key_of_the_model_is_the_key_until_another_is_named(spark: Any, sales: str, run: Any, as_json: Any) -> None:
     """`create or replace table` drops the sort order and keeps the properties (apache/iceberg#4889)."""
     table = make_table(spark, sales, rows=100, properties={"recluster.cluster_by": "k"})
     code, answers = as_json("recluster", table, *DEEP)
@@ -172,9 +170,7 @@ def test_a_suspended_table_says_how_to_resume(spark: Any, sales: str, run: Any, 
     assert run("resume", table)[1] == f"{table}: was not suspended\n"
 
 
-def test_a_namespace_holds_odd_names_and_other_tables(
-    spark: Any, sales: str, schema: str, as_json: Any
-) -> None:
+def test_a_namespace_holds_odd_names_and_other_tables(spark: Any, sales: str, schema: str, as_json: Any) -> None:
     spark.sql(f"create table {sales}.`of day` (`a b` int) using iceberg")
     spark.sql(f"alter table {sales}.`of day` write ordered by `a b`")
     keyed(spark, sales, "`tabelle_ü`")
@@ -188,9 +184,7 @@ def test_a_namespace_holds_odd_names_and_other_tables(
     assert (code, list(answers)) == (0, ["t"])
 
 
-def test_places_that_do_not_exist_are_wrong_usage(
-    uncached_catalog: str, broken_catalog: str, run: Any
-) -> None:
+def test_places_that_do_not_exist_are_wrong_usage(uncached_catalog: str, broken_catalog: str, run: Any) -> None:
     here, no_catalog = uncached_catalog, "Spark has no catalog no: set spark.sql.catalog.no to org.apache"
     for place, name, wrong, message in (
         ("--namespace", f"{here}.no", 2, f"there is no namespace no in catalog {here}"),

@@ -221,9 +221,7 @@ WRONG = {
         "cluster_by": "k",
         "recluster_depth": "x",
     },
-    "cluster_by must be a string or a list": {
-        "meta": {"recluster": {"cluster_by": {"hilbert": ["k", "id"]}}}
-    },
+    "cluster_by must be a string or a list": {"meta": {"recluster": {"cluster_by": {"hilbert": ["k", "id"]}}}},
     "there is no column 'nope'": {"cluster_by": "hilbert(k, nope)"},
     "nope > 1": {"meta": {"recluster": {"cluster_by": "k", "where": "nope > 1"}}},
 }

@@ -79,9 +79,7 @@ def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     new.append(150)
     # A deletion vector's rows are not written again with the block.
-    spark.sql(
-        f"alter table {table} set tblproperties ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
-    )
+    spark.sql(f"alter table {table} set tblproperties ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")
     spark.sql(f"delete from {table} where p = 2 and id < 5100")
     spark.sql(f"update {table} set k = 2 where p = 2 and id = 5120")
     new += [0, 0]
@@ -150,12 +148,8 @@ def threshold(spark: Any, table: str) -> float | None:
     return None if text is None else json.loads(text)["depth"]
 
 
-@pytest.mark.parametrize(
-    ("given", "depth"), [(reads(1000), 1.5), (reads(0.001), 16)], ids=["many reads", "few reads"]
-)
-def test_many_reads_want_a_low_threshold_and_few_a_high_one(
-    spark: Any, table: str, given: Any, depth: float
-) -> None:
+@pytest.mark.parametrize(("given", "depth"), [(reads(1000), 1.5), (reads(0.001), 16)], ids=["many reads", "few reads"])
+def test_many_reads_want_a_low_threshold_and_few_a_high_one(spark: Any, table: str, given: Any, depth: float) -> None:
     done = recluster(spark, table, "k", depth="auto", block_rows=100, reads=given)
     assert threshold(spark, table) == depth
     assert bool(done.rounds) == (depth < LOADS)

@@ -143,9 +143,7 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
         f"create table {name} (k int, x decimal(4, 1), p string, q date) using iceberg partitioned by (p) "
         f"tblproperties ('format-version' = '{version}')"
     )
-    spark.sql(
-        f"insert into {name} values (1, 1.5, 'a', date'2026-01-01'), (2, 2.5, 'b''c', date'2026-01-02')"
-    )
+    spark.sql(f"insert into {name} values (1, 1.5, 'a', date'2026-01-01'), (2, 2.5, 'b''c', date'2026-01-02')")
     spark.sql(f"alter table {name} alter column k type bigint")
     spark.sql(f"alter table {name} alter column x type decimal(9, 1)")
     since = newest(ClusteredTable(spark, name, "k"))

@@ -215,9 +215,7 @@ def test_text_that_is_not_utf_8(
     )
     odd = "if(id % 100 = 1, X'80', cast('é' as binary))"  # between z and é, while what it is decoded to is above
     insert = f"insert into {name} select /*+ coalesce(1) */ id, cast({{}} as string) from range({{}}, {{}})"
-    for number, (value, count) in enumerate(
-        [("cast('z' as binary)", 90), ("cast('é' as binary)", 31), (odd, 31)]
-    ):
+    for number, (value, count) in enumerate([("cast('z' as binary)", 90), ("cast('é' as binary)", 31), (odd, 31)]):
         spark.sql(insert.format(value, 100 * number, 100 * number + count))
     for number in (3, 4):
         for key, block_rows in (("s", 150), (["s", "id"], 70), ("truncate(1, s)", 110), (["id", "s"], 50)):

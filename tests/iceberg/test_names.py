@@ -52,9 +52,7 @@ def test_two_names_match_if_spark_resolves_them_to_one_table(spark: Any, hadoop_
 
 
 def test_the_catalog_that_is_missing_or_broken_is_blamed(spark: Any, broken_catalog: str) -> None:
-    with pytest.raises(
-        CatalogError, match=r"^catalog broken does not start: .*Unknown catalog type: nonsense"
-    ):
+    with pytest.raises(CatalogError, match=r"^catalog broken does not start: .*Unknown catalog type: nonsense"):
         IcebergTable.load(spark, "broken.sales.orders")
     with pytest.raises(
         NotAnIcebergTableError,

@@ -72,9 +72,7 @@ def make_pair(
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     for name in names:
         columns = ", ".join(column.replace(" ", " ", 1) for column in COLUMNS)
-        spark.sql(
-            f"create or replace table {name} (id bigint, {columns}) using iceberg tblproperties ({listed})"
-        )
+        spark.sql(f"create or replace table {name} (id bigint, {columns}) using iceberg tblproperties ({listed})")
         start = 0
         for rows in loads:
             values = []
@@ -106,20 +104,14 @@ def merged(spark: Any, name: str, key: Sequence[str], block_rows: int, method: s
     with merge_method(method):
         merge_groups(table, parsed, block_rows, refusals=refused)
     assert (refused == [None]) == (method == "native"), refused
-    counts = (
-        "record_count, value_counts, null_value_counts, nan_value_counts, sort_order_id, spec_id, content"
-    )
-    return list(
-        spark.sql(f"select file_path, {counts}, lower_bounds, upper_bounds from {name}.files").collect()
-    )
+    counts = "record_count, value_counts, null_value_counts, nan_value_counts, sort_order_id, spec_id, content"
+    return list(spark.sql(f"select file_path, {counts}, lower_bounds, upper_bounds from {name}.files").collect())
 
 
 def hashed(spark: Any, name: str) -> Any:
     """A checksum of all rows; Spark hashes no maps."""
     columns = ", ".join(column.split()[0] for column in COLUMNS).replace("mp", "map_entries(mp)")
-    return spark.sql(
-        f"select count(*), sum(cast(xxhash64(id, {columns}) as decimal(38, 0))) from {name}"
-    ).first()
+    return spark.sql(f"select count(*), sum(cast(xxhash64(id, {columns}) as decimal(38, 0))) from {name}").first()
 
 
 def contents(spark: Any, name: str) -> dict[str, list[int]]:
@@ -170,9 +162,7 @@ def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str],
         values = spark.sql(f"select {column} from {pair[1]} where id % 40 = 3 and id % 7 != 1").collect()
         for (value,) in values[:2]:
             frames = [spark.table(name) for name in pair]
-            ours, theirs = (
-                frame.where(frame[column] >= value).count() if value is not None else 0 for frame in frames
-            )
+            ours, theirs = (frame.where(frame[column] >= value).count() if value is not None else 0 for frame in frames)
             assert ours == theirs, (column, value)
 
 
@@ -339,9 +329,7 @@ def test_workers_without_the_packages_are_named_once(
     assert len(warned) == 1
 
 
-def test_workers_that_died_are_tried_once_more(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_died_are_tried_once_more(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
     def wrote(name: str, method: str) -> None:

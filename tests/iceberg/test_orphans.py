@@ -229,9 +229,7 @@ def test_all_files_are_deleted(
     monkeypatch.setattr(NativeWriter, "_data_files", fail_natively)
     with (
         merge_method(method),
-        pytest.raises(
-            MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"
-        ),
+        pytest.raises(MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"),
     ):
         recluster(spark, name, "k", depth=1, block_rows=100)  # every partition has several blocks
     assert len(seen) > 1
@@ -268,16 +266,12 @@ def test_a_job_that_is_cancelled_leaves_no_files(
     assert recluster(spark, name, "k", depth=1).depth_after == 1
 
 
-def test_files_that_are_not_known_are_said_to_be_left(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_not_known_are_said_to_be_left(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make_table(spark, schema)
     monkeypatch.setattr(spark_writer, "_write_without_snapshot", fail_after_the_write)
     monkeypatch.setattr(TaskFiles, "paths", fail_after_the_write)
     with (
         merge_method("spark"),
-        pytest.raises(
-            OrphanFilesError, match=r"Files that Spark had begun may be left behind; remove_orphan_files"
-        ),
+        pytest.raises(OrphanFilesError, match=r"Files that Spark had begun may be left behind; remove_orphan_files"),
     ):
         recluster(spark, name, "k", depth=1)

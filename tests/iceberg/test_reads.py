@@ -176,7 +176,5 @@ def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
 ) -> None:
     monkeypatch.setitem(internals.MEMBERS, "iceberg.spark.source.SparkScan", (["renamed"], ""))
     (left_out,) = follow(ClusteredTable(spark, wide, "d"), [f"select d from {wide}"])
-    assert left_out.startswith(
-        "reads: left out, this version of Iceberg does not give the filters of a query: "
-    )
+    assert left_out.startswith("reads: left out, this version of Iceberg does not give the filters of a query: ")
     assert "SparkScan.renamed()" in left_out

@@ -56,9 +56,7 @@ def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
     assert (result.depth_before, result.blocks_in, result.blocks_before) == (6.0, 6, 6)
     assert result.depth_after < 2
     assert (result.rows, result.conflicts, len(result.rounds)) == (6000, 0, 1)
-    assert (
-        result.blocks_after == result.blocks_out == clustering_information(spark, name)["total_block_count"]
-    )
+    assert result.blocks_after == result.blocks_out == clustering_information(spark, name)["total_block_count"]
     assert blocks_opened(spark, name, "k = 500") <= 2
     assert len(set(levels(spark, name))) == 1
     assert min(levels(spark, name)) > 0
@@ -92,10 +90,7 @@ def test_what_a_read_of_one_key_opens_is_estimated(spark: Any, schema: str) -> N
     append(spark, name, 20_000, 5000, keys=100_000)
     after = clustering_information(spark, name)
     groups = _row_groups(spark, name)
-    opened = [
-        [size for least, greatest, size in groups if least <= key <= greatest]
-        for key in range(500, 99_500, 500)
-    ]
+    opened = [[size for least, greatest, size in groups if least <= key <= greatest] for key in range(500, 99_500, 500)]
     assert after["key_read_row_groups"] == pytest.approx(sum(map(len, opened)) / len(opened), rel=0.1)
     assert after["key_read_bytes"] == pytest.approx(sum(map(sum, opened)) / len(opened), rel=0.3)
     spark.sql(f"alter table {name} set tblproperties ('write.format.default' = 'orc')")
@@ -153,9 +148,7 @@ def test_a_budget_of_time_is_kept_by_the_speed_of_earlier_rounds(spark: Any, sch
 def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=0)
     # Blocks of the whole range lie over narrow ones; only the narrow ones match.
-    spark.sql(
-        f"insert into {name} select /*+ repartition(3) */ id, cast(id % 10 as int), 'few' from range(3000)"
-    )
+    spark.sql(f"insert into {name} select /*+ repartition(3) */ id, cast(id % 10 as int), 'few' from range(3000)")
     append(spark, name, 3000, 3000, files=3)
     options = ReclusterOptions(final=True, depth=1, where="v = 'few'", block_rows=1000)
     table = ClusteredTable(spark, name, "k")
@@ -182,9 +175,7 @@ def test_frequent_values_come_to_rest(spark: Any, schema: str, depth: int) -> No
     name = make_table(spark, schema, files=0)
     value = "case id % 6 when 0 then 5 when 1 then 1 when 2 then 2 when 3 then 2 when 4 then 9 else id end"
     for start in range(0, 200, 40):
-        spark.sql(
-            f"insert into {name} select id, cast({value} as int), 'v' from range({start}, {start + 40})"
-        )
+        spark.sql(f"insert into {name} select id, cast({value} as int), 'v' from range({start}, {start + 40})")
     result = recluster_keeping_rows(spark, name, "k", depth=depth, block_rows=30, final=True)
     assert 1 <= len(result.rounds) <= 2
     assert not recluster(spark, name, "k", depth=depth, block_rows=30).rounds
@@ -204,9 +195,7 @@ def test_an_empty_table_has_nothing_to_recluster(spark: Any, schema: str, files:
 def test_keys_with_odd_names(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     rows = "id % 99 `a key`, id % 98 `Order`, id % 97 `sum(x)`, id % 96 `tick``ed`, struct(id % 95 zip) s, id `a.b.c`"
-    spark.sql(
-        f"create table {name} using iceberg as select /*+ repartition(4) */ {rows} from range(0, 400, 1, 4)"
-    )
+    spark.sql(f"create table {name} using iceberg as select /*+ repartition(4) */ {rows} from range(0, 400, 1, 4)")
     before = metadata_file(spark, name)
     for key in ("a.b.c", "`a.b.c`", "a"):
         with pytest.raises(ClusterKeyError):

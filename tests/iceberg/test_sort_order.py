@@ -47,9 +47,7 @@ def change(spark: Any, name: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "order"), [(CURVE, ""), (LED, BY_ID), ("id", BY_ID)])
-def test_a_key_is_the_sort_order_as_far_as_that_can_name_it(
-    spark: Any, schema: str, key: str, order: str
-) -> None:
+def test_a_key_is_the_sort_order_as_far_as_that_can_name_it(spark: Any, schema: str, key: str, order: str) -> None:
     name = make_table(spark, schema, files=0)
     change(spark, name, key)
     table = IcebergTable.load(spark, name)
@@ -147,9 +145,7 @@ def test_a_lost_field_of_a_curve_leaves_nothing_behind(spark: Any, schema: str, 
     with pytest.raises(Exception, match=r"could not find column s\.(x|c\.d) from table prop"):
         spark.sql(f"alter table {name} set tblproperties ('any' = 'thing')")
     if "drop" in lost:
-        with pytest.raises(
-            ClusterKeyError, match=r"name another key with cluster_by, or run remove_clustering$"
-        ):
+        with pytest.raises(ClusterKeyError, match=r"name another key with cluster_by, or run remove_clustering$"):
             recluster(spark, name)
     else:
         recluster(spark, name, block_rows=50, depth=1)
@@ -293,9 +289,7 @@ def test_levels_are_for_one_key(spark: Any, schema: str, there: str, version: in
     change(spark, name, CURVE)
     assert min(levels(spark, name)) > 0  # nothing was merged under the other key
     append(spark, name, 800, 400, files=4)
-    assert (
-        levels(spark, name).count(0) == 4
-    )  # though an unsorted table gives all blocks the same sort order id
+    assert levels(spark, name).count(0) == 4  # though an unsorted table gives all blocks the same sort order id
     assert recluster_keeping_rows(spark, name, there, depth=1, block_rows=100).rounds
     recorded = RecordedLevels.of(IcebergTable.load(spark, name).properties)
     assert bool(recorded.curve) is ("hilbert" in there)

@@ -41,9 +41,7 @@ def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version
     if version > 1:
         spark.sql(f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
     spark.sql(f"delete from {name} where id % 10 = 0")
-    partitions = (
-        f"select distinct spec_id, partition from {name}.files where content = 0 order by spec_id, partition"
-    )
+    partitions = f"select distinct spec_id, partition from {name}.files where content = 0 order by spec_id, partition"
     lineage = ", _row_id, _last_updated_sequence_number" if version == 3 else ""
     rows = f"select *{lineage} from {name} order by id"
     before, whole = spark.sql(partitions).collect(), spark.sql(rows).collect()

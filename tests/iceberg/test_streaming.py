@@ -37,9 +37,7 @@ def merged(spark: Any, name: str, key: str = "k") -> int:
     return len(recluster(spark, name, key, depth=1, block_rows=500, final=True).rounds)
 
 
-@pytest.mark.parametrize(
-    ("version", "most_files"), [(2, None), pytest.param(3, "1", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize(("version", "most_files"), [(2, None), pytest.param(3, "1", marks=pytest.mark.exhaustive)])
 def test_a_stream_reads_each_row_once_however_often_it_is_reclustered(
     spark: Any, schema: str, tmp_path: Path, version: int, most_files: str | None
 ) -> None:

@@ -211,9 +211,7 @@ def test_files_of_a_table_that_was_dropped_go_only_if_forced(spark: Any, schema:
     spark.sql(f"create table {table} (id bigint) using iceberg location 'file:{root}'")
     spark.sql(f"insert into {table} values (1)")
     maintenance = TableMaintenance(IcebergTable.load(spark, table))
-    with pytest.raises(
-        MaintenanceError, match=r"metadata\.json is not of this table\. If that table was dropped"
-    ):
+    with pytest.raises(MaintenanceError, match=r"metadata\.json is not of this table\. If that table was dropped"):
         maintenance.remove_orphan_files(dry_run=False)
     removed = maintenance.remove_orphan_files(dry_run=False, force=True)
     assert {Path(file).suffix for file in removed.files} == {".parquet", ".avro", ".json"}

@@ -142,9 +142,7 @@ def test_a_default_of_no_metrics_is_overruled_for_the_key(spark: Any, schema: st
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cut_off_by_hand", [False, True])
-def test_bounds_of_a_key_are_whole_or_a_warning_says_how(
-    spark: Any, schema: str, cut_off_by_hand: bool
-) -> None:
+def test_bounds_of_a_key_are_whole_or_a_warning_says_how(spark: Any, schema: str, cut_off_by_hand: bool) -> None:
     property_name = "write.metadata.metrics.column.v"
     name = make_table(spark, schema, properties={property_name: "truncate(4)"} if cut_off_by_hand else {})
     spark.sql(f"alter table {name} write ordered by v asc nulls first")

@@ -96,9 +96,7 @@ DAY = 86_400_000_000
 MOMENTS = [-(2**63), 1 - 2**63, 2**63 - 1, -1, 0, 1, -3_600_000_001, 253_402_300_800_000_000]
 MOMENTS += [-62_135_596_800_000_001, -62_167_219_200_000_001, -(2**31) * 3_600_000_000 - 1]
 TIME = st.sampled_from(MOMENTS) | LONG | st.integers(-100 * DAY, 100 * DAY)
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\\'\"\n\r\t\0`${}%_;-é\uffff\U0010ffff")
-)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\\'\"\n\r\t\0`${}%_;-é\uffff\U0010ffff"))
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
@@ -131,9 +129,7 @@ ITEMS = {
     "date": TIMES,
     **dict.fromkeys(("timestamp", "timestamp_ntz"), ("hours({})", *TIMES)),
 }
-property_test = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+property_test = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def draw(data: st.DataObject, kind: str) -> pa.Array:
@@ -186,9 +182,7 @@ def test_a_literal_is_the_value_and_prints_as_it(spark: Any, kind: str, data: st
 @pytest.mark.parametrize(("kind", "item"), [(kind, item) for kind in ITEMS for item in ITEMS[kind]])
 @property_test
 @given(data=st.data())
-def test_a_transform_is_the_same_in_spark_and_in_bounds(
-    spark: Any, kind: str, item: str, data: st.DataObject
-) -> None:
+def test_a_transform_is_the_same_in_spark_and_in_bounds(spark: Any, kind: str, item: str, data: st.DataObject) -> None:
     key, values = parse_cluster_key(item.format("c")), draw(data, kind)
     with key_columns(spark, key) as columns:
         frame = spark.sql(rows(values, kind)).select(*columns)

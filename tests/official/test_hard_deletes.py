@@ -39,9 +39,7 @@ def in_spark(sql: str) -> str:
 def statements_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the statements of dbt's tests, which are those of Postgres, as Spark has them."""
     run_sql = TestProjInfo.run_sql
-    monkeypatch.setattr(
-        TestProjInfo, "run_sql", lambda self, sql, fetch=None: run_sql(self, in_spark(sql), fetch)
-    )
+    monkeypatch.setattr(TestProjInfo, "run_sql", lambda self, sql, fetch=None: run_sql(self, in_spark(sql), fetch))
 
 
 class _OfSeed:

@@ -114,9 +114,7 @@ def test_dbt_runs_with_the_installed_wheel(python: Path, tmp_path: Path) -> None
         ),
     ],
 )
-def test_dbt_init_knows_the_adapter(
-    answers: list[str], written: dict[str, Any], python: Path, tmp_path: Path
-) -> None:
+def test_dbt_init_knows_the_adapter(answers: list[str], written: dict[str, Any], python: Path, tmp_path: Path) -> None:
     """Asked for the adapter by its number, then for a method and what it needs; Enter takes each default."""
     command = [python, "-c", DBT, "--no-use-colors", "init", "shop", "--profiles-dir", tmp_path]
     listed = run(*command, cwd=tmp_path, input="x\n", passes=False).stdout

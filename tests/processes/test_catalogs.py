@@ -83,9 +83,7 @@ def is_reclustered(spark: Any, table: str) -> bool:
 
 
 @pytest.mark.parametrize("fault", [Fault(409, times=7), Fault(seconds=2)], ids=str)
-def test_a_commit_that_is_refused_or_answered_late_is_made(
-    spark: Any, rest: RestServer, fault: Fault
-) -> None:
+def test_a_commit_that_is_refused_or_answered_late_is_made(spark: Any, rest: RestServer, fault: Fault) -> None:
     table = deep_table(spark, use_rest(spark, rest))
     before, commits = checksum(spark, table), rest.commits
     rest.fail(fault)
@@ -101,9 +99,7 @@ def test_an_answer_that_does_not_say_whether_it_was_committed(
     table = deep_table(spark, use_rest(spark, rest))
     before = checksum(spark, table)
     rest.fail(Fault(status, applied))
-    with pytest.raises(
-        CommitStateUnknownError, match=r"Whether the recluster of .* was committed is unknown"
-    ):
+    with pytest.raises(CommitStateUnknownError, match=r"Whether the recluster of .* was committed is unknown"):
         merge(spark, table)
     assert checksum(spark, table) == before
     assert is_reclustered(spark, table) == applied
@@ -257,9 +253,7 @@ def test_pyiceberg_writes_we_recluster_it_reads(
     table.delete("k = 8")
     before = contents(table)
     merge(spark, f"{name}.s.shared", block_rows=1000, final=True)
-    assert (
-        contents(table) == before == {(row[0], row[1]) for row in spark.table(f"{name}.s.shared").collect()}
-    )
+    assert contents(table) == before == {(row[0], row[1]) for row in spark.table(f"{name}.s.shared").collect()}
     narrow = table.refresh().scan(row_filter="k = 50")
     assert len(list(narrow.plan_files())) <= 2
     assert set(narrow.to_arrow()["k"].to_pylist()) == {50}

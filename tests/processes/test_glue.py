@@ -127,9 +127,7 @@ def test_tables_in_glue_are_reclustered(server: glue.Glue, tmp_path: Path) -> No
         of_main, of_branch = call(merge_a_branch, "lake.db.branched")
         assert of_main > 4 > 2 >= of_branch
         server.put("lake/warehouse/db.db/deleted/data/left-behind.parquet")
-        assert [path.rpartition("/")[2] for path in call(remove_orphans, "lake.db.deleted")] == [
-            "left-behind.parquet"
-        ]
+        assert [path.rpartition("/")[2] for path in call(remove_orphans, "lake.db.deleted")] == ["left-behind.parquet"]
         printed = [process.communicate(timeout=300)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], printed
         assert call(contents, "lake.db.shared") == rows

@@ -150,9 +150,7 @@ def test_an_operation_and_a_run_are_interrupted(tmp_path: Path) -> None:
             assert out.endswith(f"while running operation: {CHANGED_NOTHING}\n"), out
             assert out.count("interrupted") == 1
         # The data of the run is there, and nothing of the recluster that comes after it.
-        code, out, _ = interrupt(
-            project.start("--debug", "run", "--select", "big1"), "round 1 merges", after=1
-        )
+        code, out, _ = interrupt(project.start("--debug", "run", "--select", "big1"), "round 1 merges", after=1)
         assert code != 0, out
     finally:
         project.stop()

@@ -66,9 +66,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
     assert depth(spark, table) == 1
 
 
-def test_tables_are_reclustered_and_failures_named_through_spark_submit(
-    spark: Any, catalog: str, jobs: Jobs
-) -> None:
+def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
     table = keyed(spark, catalog)
     before = checksum(spark, table)
     names = ("lake.sales.nowhere", "lake.sales.orders")

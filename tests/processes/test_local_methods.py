@@ -87,9 +87,7 @@ def test_a_second_process_is_turned_away_and_a_killed_or_interrupted_one_is_not_
     assert "Nothing was changed" in out
     first.kill()
     first.wait()
-    code, out, _ = interrupt(
-        project.start("run"), begins, after=3
-    )  # dbt says so before it sends the statement
+    code, out, _ = interrupt(project.start("run"), begins, after=3)  # dbt says so before it sends the statement
     assert code != 0, out
     # Neither of the runs that were ended, nor the one that was turned away, has lost or doubled a load.
     assert project.ask("select count(*) from analytics.events") == (2000,)
@@ -139,9 +137,7 @@ def test_a_catalog_of_iceberg_tables_only(tmp_path: Path) -> None:
         out = project.fail("run", code=1)
     assert " blocks into " in out
     assert "PASS=1 WARN=0 ERROR=1" in out
-    sentence = (
-        "view is not supported by catalog: lake. Let the model be a table or ephemeral, or use a catalog"
-    )
+    sentence = "view is not supported by catalog: lake. Let the model be a table or ephemeral, or use a catalog"
     assert sentence in one_line(out)
     out = project.succeed("run-operation", "recluster", "--args", "{table: events, final: true}")
     assert "1 of 1 lake.analytics.events: " in out
@@ -199,7 +195,5 @@ def test_another_format_in_the_session_catalog(tmp_path: Path) -> None:
         project.succeed("run")
     project.write("models/blocks.sql", FILES % "orc")
     out = project.fail("run", "--select", "blocks", code=1)
-    assert (
-        "analytics.blocks cannot be replaced by a table of orc: the files of the present one stay in" in out
-    )
+    assert "analytics.blocks cannot be replaced by a table of orc: the files of the present one stay in" in out
     assert project.ask("select * from analytics.blocks") == (1,)

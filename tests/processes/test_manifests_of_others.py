@@ -83,9 +83,7 @@ def test_tables_in_the_manifest_of_another_dbt_are_reclustered(
     before = {each: checksum(spark, table) for each, table in tables.items()}
     option, value = DBTS[name].place
     capsys.readouterr()
-    code = main(
-        ["recluster", "--manifest", str(path), option, value.format(hadoop_catalog), "--depth=1", "--json"]
-    )
+    code = main(["recluster", "--manifest", str(path), option, value.format(hadoop_catalog), "--depth=1", "--json"])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     done = {each["table"]: each for each in json.loads(captured.out)["tables"]}

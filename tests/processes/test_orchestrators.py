@@ -11,9 +11,7 @@ from dbt_command import EVENTS, Project
 from environments import program
 from programs import run
 
-pytestmark = pytest.mark.skipif(
-    "NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1"
-)
+pytestmark = pytest.mark.skipif("NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1")
 EXAMPLES = Path(__file__).parents[2] / "integration_tests" / "orchestrators"
 
 
@@ -36,9 +34,7 @@ def test_dagster_runs_the_example(project: Project) -> None:
     dagster = program("dagster", "dagster", "dagster", "dagster-dbt", "dbt-core<1.12")
     (project.root / "home").mkdir()
     assets = ("-f", str(EXAMPLES / "dagster_assets.py"), "--select", "*")
-    out = orchestrate(
-        project, dagster, "asset", "materialize", *assets, DAGSTER_HOME=str(project.root / "home")
-    )
+    out = orchestrate(project, dagster, "asset", "materialize", *assets, DAGSTER_HOME=str(project.root / "home"))
     assert "analytics.events: reclustered 2 blocks into" in out
     assert "RUN_SUCCESS" in out
 

@@ -100,9 +100,7 @@ def contents() -> tuple[tuple[int, int], set[str]]:
     """Return a checksum of all rows, and the names of the files that hold them."""
     spark = SparkSession.active()
     spark.sql(f"refresh table {TABLE}")
-    return checksum(spark, TABLE), names(
-        row[0] for row in spark.sql(f"select file_path from {TABLE}.files").collect()
-    )
+    return checksum(spark, TABLE), names(row[0] for row in spark.sql(f"select file_path from {TABLE}.files").collect())
 
 
 def writers() -> list[str | None]:
@@ -176,9 +174,7 @@ def test_nothing_is_lost_on_s3_by_kills_expiry_and_failures(storage: Storage, tm
     finally:
         worker.kill()
     key = s3.SECRET_KEY.encode()
-    files_with_key = (
-        path.name for path in tmp_path.rglob("*") if path.is_file() and key in path.read_bytes()
-    )
+    files_with_key = (path.name for path in tmp_path.rglob("*") if path.is_file() and key in path.read_bytes())
     assert list(files_with_key) == ["s3.json"]
     objects = server.objects()
     assert objects

@@ -79,9 +79,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server({**environment, "SPARK_REMOTE": f"sc://{HOST}:{port}"}, submit)
 
 
-def test_plain_dbt_spark_builds_and_the_job_reclusters_by_the_manifest(
-    server: Server, tmp_path: Path
-) -> None:
+def test_plain_dbt_spark_builds_and_the_job_reclusters_by_the_manifest(server: Server, tmp_path: Path) -> None:
     target = {"type": "spark", "method": "session", "host": "none", "schema": "plain"}
     model = MODEL % "meta={'recluster': {'cluster_by': 'k', 'depth': 1, 'block_rows': 500}}"
     project = Project(tmp_path / "p", target, {"events.sql": model})

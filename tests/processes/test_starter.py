@@ -115,7 +115,5 @@ def test_files_are_read_as_java_reads_them(spark: Any, text: str) -> None:
     properties.load(java.io.StringReader(text))
     assert read_properties(text) == dict(properties)
     again = java.util.Properties()
-    again.load(
-        java.io.StringReader("\n".join(property_line(*item) for item in read_properties(text).items()))
-    )
+    again.load(java.io.StringReader("\n".join(property_line(*item) for item in read_properties(text).items())))
     assert dict(again) == dict(properties)

@@ -41,12 +41,8 @@ def checksum(server: Server, table: str) -> tuple[Any, ...]:
     return row
 
 
-def test_without_a_session_tables_are_built_and_one_line_says_what_to_add(
-    server: Server, tmp_path: Path
-) -> None:
-    project = Project(
-        tmp_path / "p", server.profile(schema="plain"), {"events.sql": EVENTS, "others.sql": EVENTS}
-    )
+def test_without_a_session_tables_are_built_and_one_line_says_what_to_add(server: Server, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", server.profile(schema="plain"), {"events.sql": EVENTS, "others.sql": EVENTS})
     project.succeed("debug")
     for _ in range(2):
         out = project.succeed("run")
@@ -77,9 +73,7 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
     (source,) = project.artifact("sources")["results"]
     loads = "from lake.analytics.events.snapshots where operation <> 'replace'"
     ((loaded,),) = server.ask(f"select unix_micros(max(committed_at)) {loads}")
-    assert datetime.fromisoformat(source["max_loaded_at"]) == datetime.fromtimestamp(
-        loaded / 1e6, timezone.utc
-    )
+    assert datetime.fromisoformat(source["max_loaded_at"]) == datetime.fromtimestamp(loaded / 1e6, timezone.utc)
     assert "analytics.events is the same table over the connection" in project.run("debug")[1]
     operate = ("--quiet", "run-operation", "recluster", "--args", "{table: events, depth: 1, format: json}")
     project.succeed("run", DBT_RECLUSTER_AUTOMATIC_CLUSTERING="false")
@@ -100,9 +94,7 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
     profile = server.profile(recluster_session=session, schema="copied")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
     text = one_line(project.succeed("run"))
-    assert (
-        "copied.events was built but not reclustered: the session of recluster_session has no table" in text
-    )
+    assert "copied.events was built but not reclustered: the session of recluster_session has no table" in text
     assert "is in the catalog lake, the session in twin (JdbcCatalog). Nothing was changed." in text
 
     file = server.ask("select file from lake.copied.events.metadata_log_entries")[-1][0]
@@ -111,9 +103,7 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
         f"call twin.system.register_table(table => 'copied.events', metadata_file => '{file}')",
     )
     text = one_line(project.succeed("run"))
-    assert (
-        "copied.events over the connection is another table than twin.copied.events in the session" in text
-    ), text
+    assert "copied.events over the connection is another table than twin.copied.events in the session" in text, text
     for catalog, loads in (("lake", 2), ("twin", 1)):
         operations = server.ask(f"select operation from {catalog}.copied.events.snapshots")
         assert len(operations) == loads
@@ -163,9 +153,7 @@ def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server
     assert not (project.root / "called").exists()
 
 
-def test_what_is_built_before_a_failure_that_ends_the_run_is_submitted(
-    server: Server, tmp_path: Path
-) -> None:
+def test_what_is_built_before_a_failure_that_ends_the_run_is_submitted(server: Server, tmp_path: Path) -> None:
     """A node that failed is not submitted, and dbt ends with its code. The command fails, too."""
     stub = "import sys; open('called', 'w').write(' '.join(sys.argv[1:])); sys.exit(1)"
     profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="failing")
@@ -205,7 +193,5 @@ def test_a_real_job_is_submitted(server: Server, tmp_path: Path) -> None:
     project = Project(tmp_path / "p", profile, {"events.sql": model})
     for _ in range(2):
         out = project.succeed("run")
-    assert re.search(
-        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 2\.0 -> 1\.0", out
-    ), out
+    assert re.search(r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 2\.0 -> 1\.0", out), out
     assert checksum(server, "lake.really_submitted.events")[0] == 2000

@@ -21,10 +21,7 @@ def config(**items: Any) -> str:
 
 def models_of(query: str, materialized: str = "incremental", **configs: dict[str, Any]) -> dict[str, str]:
     """Models of one query, each with a config; materialized alike unless it says otherwise."""
-    return {
-        f"{name}.sql": config(**{"materialized": materialized, **items}) + query
-        for name, items in configs.items()
-    }
+    return {f"{name}.sql": config(**{"materialized": materialized, **items}) + query for name, items in configs.items()}
 
 
 def snapshot(name: str, source: str, check_cols: Any, **items: Any) -> dict[str, str]:

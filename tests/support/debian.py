@@ -13,9 +13,7 @@ def install(*packages: str) -> str | None:
     apt_get = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
     error = "there is no apt-get, or no sudo, or no network here"
     with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            [*apt_get, "update"], capture_output=True, check=False, timeout=900
-        )  # may be known already
+        subprocess.run([*apt_get, "update"], capture_output=True, check=False, timeout=900)  # may be known already
         command = [*apt_get, "install", "-y", "--no-install-recommends", *packages]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
         if done.returncode == 0:

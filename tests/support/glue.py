@@ -68,9 +68,7 @@ class Glue(NamedTuple):
         from pyarrow import fs
 
         found = self._files.get_file_info(fs.FileSelector(BUCKET, recursive=True))
-        return {
-            each.path: self._files.open_input_stream(each.path).readall() for each in found if each.is_file
-        }
+        return {each.path: self._files.open_input_stream(each.path).readall() for each in found if each.is_file}
 
     def put(self, path: str) -> None:
         """Write an object that belongs to no table."""

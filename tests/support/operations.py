@@ -67,9 +67,7 @@ def _call(command: list[str], *, passes: bool = True) -> str:
 def parsed() -> Iterator[None]:
     """Have dbt's commands use what it has parsed before: to parse takes most of a call's time."""
     files = [file for file in Path.cwd().rglob("*") if file.suffix in (".sql", ".yml", ".csv", ".py")]
-    manifest = _parse(
-        frozenset((file, file.stat().st_mtime_ns) for file in files if "target" not in file.parts)
-    )
+    manifest = _parse(frozenset((file, file.stat().st_mtime_ns) for file in files if "target" not in file.parts))
     with patch("dbt.tests.util.dbtRunner", partial(dbtRunner, manifest)):
         yield
 

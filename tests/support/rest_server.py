@@ -188,9 +188,7 @@ class _Catalog:
             if "namespace" in names or handler == "listNamespaces":
                 encoded = names.get("namespace") or query.get("parent", [""])[0]
                 levels = [level for level in unquote(encoded).split("\x1f") if level]
-                arguments.append(
-                    self._iceberg.catalog.Namespace.of(self._array(self._java.lang.String, *levels))
-                )
+                arguments.append(self._iceberg.catalog.Namespace.of(self._array(self._java.lang.String, *levels)))
             if name := names.get("table") or names.get("view"):
                 arguments[-1] = self._iceberg.catalog.TableIdentifier.of(arguments[-1], unquote(name))
             if handler == "dropTable" and query.get("purgeRequested") == ["true"]:

@@ -99,9 +99,7 @@ class Server:
     def requests(self) -> Counter[str]:
         """Return how many requests of each kind it has answered; a HEAD counts as GET."""
         counts = Counter[str]()
-        for kind, number in re.findall(
-            r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)', self._metrics()
-        ):
+        for kind, number in re.findall(r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)', self._metrics()):
             counts[kind] += int(float(number))
         return counts
 

@@ -17,9 +17,7 @@ from dbt_recluster.iceberg.session.local_spark import find_java_home
 UNCACHED = {".cache-enabled": "false"}
 
 
-def open_session(
-    directory: Path, catalog: Mapping[str, str], settings: Mapping[str, str] | None = None
-) -> Any:
+def open_session(directory: Path, catalog: Mapping[str, str], settings: Mapping[str, str] | None = None) -> Any:
     """Return this process's session.
 
     Args:

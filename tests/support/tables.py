@@ -72,9 +72,7 @@ EXTREMES = {
 def insert_extremes(spark: Any, name: str, ids: range, null: str = "") -> None:
     """Append a file whose rows have each of these values in turn, in every column but ``id`` and one of NULLs."""
     kinds = {field.name: field.dataType.simpleString() for field in spark.table(name).schema.fields}
-    extremes = (
-        "null" if column == null else EXTREMES[kind] for column, kind in kinds.items() if column != "id"
-    )
+    extremes = ("null" if column == null else EXTREMES[kind] for column, kind in kinds.items() if column != "id")
     arrays = (f"array({values})" for values in extremes)
     values = ", ".join(f"get({array}, cast(id % size({array}) as int))" for array in arrays)
     source = f"range({ids.start}, {ids.stop}, 1, 1)"
@@ -97,9 +95,7 @@ def forget_checkpoints() -> None:
     checkpoint._REMEMBERED.clear()
 
 
-def append(
-    spark: Any, table: str, start: int, rows: int, *, files: int = 1, seed: int = 0, keys: int = 1000
-) -> None:
+def append(spark: Any, table: str, start: int, rows: int, *, files: int = 1, seed: int = 0, keys: int = 1000) -> None:
     """Append rows with random keys: ``id`` unique, ``k`` between 0 and ``keys``, ``v`` a word."""
     spark.sql(
         f"insert into {table} select /*+ repartition({files}) */ id, cast(rand({seed + start}) * {keys} as int) k, "
@@ -121,13 +117,10 @@ def make_table(
     """Make a table of ``id, k, v`` with overlapping files of about ``rows`` rows each, loaded by one commit."""
     table = f"{schema}.{name}"
     listed = ", ".join(
-        f"'{key}' = '{value}'"
-        for key, value in {"write.distribution-mode": "none", **(properties or {})}.items()
+        f"'{key}' = '{value}'" for key, value in {"write.distribution-mode": "none", **(properties or {})}.items()
     )
     clause = f"partitioned by ({partitioned})" if partitioned else ""
-    spark.sql(
-        f"create table {table} (id bigint, k int, v string) using iceberg {clause} tblproperties ({listed})"
-    )
+    spark.sql(f"create table {table} (id bigint, k int, v string) using iceberg {clause} tblproperties ({listed})")
     if files:
         append(spark, table, 0, files * rows, files=files, keys=keys)
     return table

@@ -69,9 +69,7 @@ def fetched(spark: str, iceberg: str) -> dict[str, str]:
     jar = from_maven(f"org.apache.iceberg:iceberg-spark-runtime-{minor}_{scala}:{iceberg}")
     environment = {"RECLUSTER_TEST_ICEBERG_JAR": str(jar)}
     if metadata.version("pyspark") != spark:
-        environment["PYTHONPATH"] = before_path(
-            packages(f"pyspark-{spark}", "--no-deps", f"pyspark=={spark}")
-        )
+        environment["PYTHONPATH"] = before_path(packages(f"pyspark-{spark}", "--no-deps", f"pyspark=={spark}"))
     return environment
 
 
@@ -96,9 +94,7 @@ def run_dbt() -> bool:
     return run(f"dbt-core {DBT}", f"dbt-{DBT}", {"PYTHONPATH": before_path(folder)}, tests, demo)
 
 
-def run(
-    name: str, file: str, environment: dict[str, str], tests: list[str], demo: Sequence[str] = ()
-) -> bool:
+def run(name: str, file: str, environment: dict[str, str], tests: list[str], demo: Sequence[str] = ()) -> bool:
     """Run tests, and the demo if they pass; say what came of it, and return whether all passed."""
     log, summary = BUILD / f"versions-{file}.log", BUILD / f"versions-{file}.txt"
     summary.unlink(missing_ok=True)

@@ -57,8 +57,7 @@ def rows(draw: st.DrawFn, most: int = 60) -> Rows:
     dimensions = draw(st.sampled_from(sorted(BITS)))
     size = draw(st.integers(1, most))
     values = [
-        st.integers(0, draw(st.sampled_from([0, 1, 3, 20, 1_000])))
-        | st.just(draw(st.integers(0, 20)))  # a heavy value
+        st.integers(0, draw(st.sampled_from([0, 1, 3, 20, 1_000]))) | st.just(draw(st.integers(0, 20)))  # a heavy value
         for _ in range(dimensions)
     ]
     columns = [draw(st.lists(of_column, min_size=size, max_size=size)) for of_column in values]

@@ -116,9 +116,7 @@ def test_a_key_is_the_sql_of_its_items() -> None:
         "cast(`ts` as date), cast(`local` as date), hour(`local`), substr(`Name`, 1, 4), "
         "try_subtract(`id`, pmod(`id`, 10)), try_subtract(`price`, pmod(`price`, 0.50)), `odd name`"
     )
-    assert key.description().startswith(
-        "days(ts) ASC NULLS FIRST, hours(local) ASC NULLS FIRST, truncate(Name, 4) ASC"
-    )
+    assert key.description().startswith("days(ts) ASC NULLS FIRST, hours(local) ASC NULLS FIRST, truncate(Name, 4) ASC")
 
 
 FIELDS = st.builds(

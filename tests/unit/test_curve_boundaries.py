@@ -40,9 +40,7 @@ SAMPLES: dict[str, pa.Array] = {
     "date": pa.array(RANDOM.integers(8_036, 10_562, ROWS), pa.int32()).cast(pa.date32()),
     "double": pa.array(RANDOM.normal(size=ROWS)),
     "float": pa.array(RANDOM.normal(size=ROWS).astype(np.float32)),
-    "decimal": pa.array(
-        [Decimal(int(n)) / 100 for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal128(38, 2)
-    ),
+    "decimal": pa.array([Decimal(int(n)) / 100 for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal128(38, 2)),
     "decimal, truncated": pa.array(
         [Decimal(int(n)) for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal256(40, 0)
     ),
@@ -50,9 +48,7 @@ SAMPLES: dict[str, pa.Array] = {
     "text": pa.array(texts(ROWS)),
     "text that begins alike": pa.array(texts(ROWS, "x" * 1_000)),
     "text of one letter": pa.array(["x" * int(n) for n in RANDOM.integers(0, 3_000, ROWS)]),
-    "text beyond ASCII": pa.array(
-        ["".join(map(chr, RANDOM.integers(0x4E00, 0x9FFF, 20))) for _ in range(ROWS)]
-    ),
+    "text beyond ASCII": pa.array(["".join(map(chr, RANDOM.integers(0x4E00, 0x9FFF, 20))) for _ in range(ROWS)]),
     "nothing but NULL": pa.array([None] * 10, pa.decimal128(10, 2)),
     "binary": pa.array([RANDOM.bytes(16) for _ in range(ROWS)]),
     "one value": pa.array([20_454] * 1_000, pa.int32()).cast(pa.date32()),

@@ -15,9 +15,7 @@ OF_TABLES = ("iceberg.rewrite", "iceberg.iceberg_table", "clustering.table", "ad
 def imported(module: str) -> list[str]:
     """Modules that an import brings into a new process."""
     code = f"import sys; before = set(sys.modules); import {module}; print(*set(sys.modules) - before)"
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_the_package_brings_in_nothing() -> None:

@@ -132,20 +132,14 @@ def test_other_versions_of_spark_are_refused_by_name_before_the_first_statement(
     monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
     for version in ("3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"):
         monkeypatch.setattr(starter, "_session", lambda *_, version=version: session(version))
-        supported = (
-            "dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none after 4.1. Nothing was"
-        )
-        with pytest.raises(
-            SparkEnvironmentError, match=f"^Spark {version} is not supported: {supported} changed$"
-        ):
+        supported = "dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none after 4.1. Nothing was"
+        with pytest.raises(SparkEnvironmentError, match=f"^Spark {version} is not supported: {supported} changed$"):
             starter.start_spark({})
 
 
 def test_a_spark_without_a_tested_iceberg_is_named(spark_of: Any) -> None:
     spark_of("spark-core_2.13-4.2.1.jar")
-    with pytest.raises(
-        SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "
-    ):
+    with pytest.raises(SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "):
         iceberg_jar()
 
 
@@ -157,9 +151,7 @@ def test_settings_that_spark_submit_finds_without_us(tmp_path: Path, monkeypatch
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     assert outside_settings() == {"spark.a": "defaults", "spark.sql.catalog.lake": "x"}
-    words = (
-        f"--properties-file '{own}' --conf spark.b=c=d --packages {PACKAGES} --master=local[3] pyspark-shell"
-    )
+    words = f"--properties-file '{own}' --conf spark.b=c=d --packages {PACKAGES} --master=local[3] pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
     named = {"spark.b": "c=d", "spark.jars.packages": PACKAGES, "spark.master": "local[3]"}
     assert outside_settings() == {"spark.a": "own", **named}
@@ -180,9 +172,7 @@ def make_java(home: Path, version: str, *, release: str | None = 'JAVA_VERSION="
     """Make a home whose `java` answers as a JVM does, and says where it lives."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
-    executable.write_text(
-        f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.version = {version}' >&2\n"
-    )
+    executable.write_text(f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.version = {version}' >&2\n")
     executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
     if release:
         (home / "release").write_text(f'OS="Linux"\n{release.format(version)}\n')
@@ -223,9 +213,7 @@ def test_java_home_comes_first(environment: Any, tmp_path: Path, spark: str, jav
     if fits:
         assert find_java_home(spark) == home
         return
-    with pytest.raises(
-        JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java 11 "
-    ):
+    with pytest.raises(JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java 11 "):
         find_java_home(spark)
 
 

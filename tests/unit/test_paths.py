@@ -13,9 +13,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import _repeated, codes_of
 
 # Short ones, and those that differ only before the endings that are compared.
 PATHS = st.lists(
-    st.builds(
-        "{}{}{}".format, st.text("ab", max_size=3), st.sampled_from(["", "x" * 80]), st.text("ä/", max_size=9)
-    )
+    st.builds("{}{}{}".format, st.text("ab", max_size=3), st.sampled_from(["", "x" * 80]), st.text("ä/", max_size=9))
 )
 
 

@@ -60,9 +60,7 @@ def test_the_text_of_levels_is_short_however_often_levels_are_added(ids: bool) -
     for commit in range(100_000, 100_300):
         number = int(draw.integers(1, 2**63 - 1) if ids else 10 * commit + draw.integers(0, 9))
         added = {number: int(draw.integers(10, 65))}
-        recorded = packed(
-            RecordedLevels({**recorded.by_number, **added}, recorded.last_old, recorded.mean_old)
-        )
+        recorded = packed(RecordedLevels({**recorded.by_number, **added}, recorded.last_old, recorded.mean_old))
         (level,) = looked_up(recorded, [number])
         assert level == added[number] or (ids and level == recorded.mean_old)
     assert 30 < recorded.mean_old < 45
@@ -220,9 +218,7 @@ def test_nothing_that_a_build_has_seen_is_forgotten(steps: list[tuple[str, int]]
     history = History()
     for what, count in steps:
         step(history, what, count)
-        if (
-            what != "recluster"
-        ):  # a process other than dbt's may do it, and expire its snapshot before the next build
+        if what != "recluster":  # a process other than dbt's may do it, and expire its snapshot before the next build
             counted = history.check()
             assert (counted.rows, counted.commits) == (history.rows, history.commits)
             # A recluster that expired before a build had seen it counts as later than it was, not as earlier.

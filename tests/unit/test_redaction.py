@@ -28,10 +28,7 @@ PW = "open-wide"
 
 # Settings whose whole value is secret.
 SECRET = [
-    *(
-        f"spark.sql.catalog.lake.{name}"
-        for name in ("jdbc.password", "passphrase", "client-key", "s3.sse.key")
-    ),
+    *(f"spark.sql.catalog.lake.{name}" for name in ("jdbc.password", "passphrase", "client-key", "s3.sse.key")),
     *(f"spark.sql.catalog.lake.header.{name}" for name in ("X-Api-Key", "X-Anything")),
     *(f"spark.hadoop.fs.{name}" for name in ("azure.account.key.a", "azure.sas.container", "s3a.access.key")),
     *(f"spark.{name}.LAKE" for name in ("executorEnv", "yarn.appMasterEnv", "kubernetes.driverEnv")),

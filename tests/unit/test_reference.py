@@ -56,10 +56,7 @@ def test_every_operation_is_a_function_of_python_and_explains_what_it_takes() ->
 def mistakes(text: str) -> list[list[Any]]:
     """Where the schema for editors finds mistakes in YAML."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    return [
-        list(error.absolute_path)
-        for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(yaml.safe_load(text))
-    ]
+    return [list(error.absolute_path) for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(yaml.safe_load(text))]
 
 
 def test_an_editor_takes_the_example_of_every_option() -> None:

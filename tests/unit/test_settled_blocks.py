@@ -37,9 +37,7 @@ def rest_of(paths: str, recorded: str | None, rules: str = RULES) -> SettledBloc
         [ends],
         [],
     )
-    blocks = Blocks.build(
-        [0] * size, [9] * size, rows=[10] * size, bytes=[100] * size, partition=partition.tolist()
-    )
+    blocks = Blocks.build([0] * size, [9] * size, rows=[10] * size, bytes=[100] * size, partition=partition.tolist())
     return SettledBlocks(blocks, metadata, Policy(depth=1, block_rows=10), recorded, rules)
 
 
@@ -64,9 +62,7 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
         ("bcxy", "new reads", ""),
     ],
 )
-def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(
-    paths: str, rules: str, settled: str
-) -> None:
+def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(paths: str, rules: str, settled: str) -> None:
     rest = rest_of(paths, merged("abxy", "bc", "ab", 3), rules)
     assert rest.settled.tolist() == [path in settled for path in paths]
 

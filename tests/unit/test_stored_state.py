@@ -111,9 +111,7 @@ def test_a_text_that_is_no_record_counts_as_none(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field", "value"), WRONG)
-def test_a_record_that_is_damaged_too_long_or_of_a_later_version_is_lost(
-    name: str, field: str, value: Any
-) -> None:
+def test_a_record_that_is_damaged_too_long_or_of_a_later_version_is_lost(name: str, field: str, value: Any) -> None:
     read, lost = READ[name]
     assert read(json.dumps(GOOD[name])) != lost
     assert read(json.dumps({**GOOD[name], field: value})) == lost

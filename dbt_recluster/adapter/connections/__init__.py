@@ -198,9 +198,7 @@ def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
     """Return the session's default catalog: the settings' own, the profile's, or the only one in the settings."""
     if default := settings.get(DEFAULT_CATALOG) or catalog:
         return default
-    configured = sorted(
-        {match[1] for name in settings if (match := re.fullmatch(r"spark\.sql\.catalog\.(\w+)", name))}
-    )
+    configured = sorted({match[1] for name in settings if (match := re.fullmatch(r"spark\.sql\.catalog\.(\w+)", name))})
     if len(configured) != 1:
         which = f"{len(configured)} catalogs ({', '.join(configured)})" if configured else "no catalog"
         raise OptionError(
@@ -225,9 +223,7 @@ def check_submit(command: Any, timeout: Any) -> None:
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as Spark writes their values, without empty ones."""
     given = {str(name): value for name, value in settings.items() if value is not None}
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
-    }
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
@@ -328,9 +324,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
             if is_beside:
                 self._beside.pop(name).close()
 
-    def execute(
-        self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
-    ) -> Any:
+    def execute(self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None) -> Any:
         """Run a statement to its end, which a session does by itself only for a query whose rows are fetched."""
         answer = super().execute(sql, auto_begin, fetch, limit)
         connection = self.get_thread_connection()

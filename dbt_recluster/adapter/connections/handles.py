@@ -45,9 +45,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
 class SessionCursor(Cursor):
     """Runs statements in the session of this process, as jobs that can be cancelled."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool
-    ) -> None:
+    def __init__(self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool) -> None:
         super().__init__()
         self._session = session
         self._job_group_id = job_group_id

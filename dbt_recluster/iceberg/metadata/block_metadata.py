@@ -254,9 +254,7 @@ def key_bounds(
     return lower, upper, unbounded
 
 
-def position_deletes(
-    table: IcebergTable, snapshot_id: int, conditions: Sequence[FilterExpression] = ()
-) -> pa.Table:
+def position_deletes(table: IcebergTable, snapshot_id: int, conditions: Sequence[FilterExpression] = ()) -> pa.Table:
     """Return the position delete files of a snapshot, deletion vectors included.
 
     Returns:
@@ -274,9 +272,7 @@ def position_deletes(
     return pa.table(values, ["block", "rows", "partition", "format"])
 
 
-def _deleted_rows(
-    table: IcebergTable, conditions: Sequence[FilterExpression], blocks: BlockMetadata
-) -> IntArray:
+def _deleted_rows(table: IcebergTable, conditions: Sequence[FilterExpression], blocks: BlockMetadata) -> IntArray:
     """Count the rows that position deletes of one block alone delete: int64 (n,).
 
     Neither delete files of several blocks nor equality deletes record the rows of each block.

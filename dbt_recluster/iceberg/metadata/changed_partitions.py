@@ -126,9 +126,7 @@ def changed_partitions(
 def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
     """Return the manifests that each of two snapshots has alone."""
     new_set = jvm(table.spark).java.util.LinkedHashSet
-    first, second = (
-        new_set(table.java.snapshot(snapshot).allManifests(table.java.io())) for snapshot in snapshots
-    )
+    first, second = (new_set(table.java.snapshot(snapshot).allManifests(table.java.io())) for snapshot in snapshots)
     only_first = new_set(first)
     only_first.removeAll(second)
     second.removeAll(first)
@@ -152,9 +150,7 @@ def _files(table: IcebergTable, manifests: Iterable[Any]) -> Any:
     files = jvm(table.spark).java.util.HashSet()
     for manifest in manifests:
         partition_type = specs.get(manifest.partitionSpecId()).partitionType()
-        text = jvm(table.spark).remember(
-            ("file", str(partition_type)), partial(_file_text, table, partition_type)
-        )
+        text = jvm(table.spark).remember(("file", str(partition_type)), partial(_file_text, table, partition_type))
         is_data = str(manifest.content()) == "DATA"
         read = iceberg.ManifestFiles.read if is_data else iceberg.ManifestFiles.readDeleteManifest
         columns = java_list(table.spark, ["file_path", "partition"])

@@ -185,9 +185,7 @@ def _metric(column: str, metric: str, places: tuple[int, ...] | str, field_id: i
     return _Field(f"{column}.{metric}", places, kind if is_bound else "long", field_id, is_bound)
 
 
-def _read(
-    table: IcebergTable, scan: Any, expression: Any, fields: Sequence[_Field]
-) -> Iterator[list[pa.Array]]:
+def _read(table: IcebergTable, scan: Any, expression: Any, fields: Sequence[_Field]) -> Iterator[list[pa.Array]]:
     """Yield the fields of each manifest's matching entries."""
     functions, iceberg = JavaFunctions(table.spark), table.iceberg
     iterables = iceberg.io.CloseableIterable

@@ -115,9 +115,7 @@ def writers_text(refusals: Iterable[str | None]) -> str:
     return f"spark: {', '.join(reasons)}" if reasons else "native"
 
 
-def file_group(
-    tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
-) -> FileGroup:
+def file_group(tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int) -> FileGroup:
     """Return the group of the files at ``paths``; one without a scan task is a ConcurrentChangeError."""
     files = list[BlockFile]()
     for path in paths:

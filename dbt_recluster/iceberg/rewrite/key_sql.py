@@ -48,9 +48,7 @@ _GOLDEN = 0x9E3779B1
 
 def exact_literal(value: pa.Scalar, spark_type: str) -> str:
     """Return a value as SQL, independent of quoting rules, time zones and rounding."""
-    return (
-        value_type(value.type).literal(value, spark_type) if value.is_valid else f"cast(null as {spark_type})"
-    )
+    return value_type(value.type).literal(value, spark_type) if value.is_valid else f"cast(null as {spark_type})"
 
 
 def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
@@ -91,9 +89,7 @@ def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.
     try:
         return kind.starts(boundaries, partial(transform.start, of_date=kind.in_days), width)
     except ValueError:
-        raise ValueError(
-            f"{field} is {spark_type}, which boundaries of type {boundaries.type} do not cut"
-        ) from None
+        raise ValueError(f"{field} is {spark_type}, which boundaries of type {boundaries.type} do not cut") from None
 
 
 def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str) -> list[str]:
@@ -259,9 +255,7 @@ class KeyedRows:
     prefix: str  # of our columns; no column of the table has it
 
     @classmethod
-    def of(
-        cls, frame: DataFrame, key: ClusterKey, curve: Curve | None, group_of: Mapping[str, int]
-    ) -> KeyedRows:
+    def of(cls, frame: DataFrame, key: ClusterKey, curve: Curve | None, group_of: Mapping[str, int]) -> KeyedRows:
         """Add the number of each row's file group, its transformed key items, and its place on the curve.
 
         ``group_of`` has the numbers by the locations of the files.

@@ -57,9 +57,7 @@ class Merger:
     def __post_init__(self) -> None:
         """Raise a ValueError if the key ends in a curve and none is given, or the other way round."""
         if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
-            raise ValueError(
-                f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve"
-            )
+            raise ValueError(f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve")
 
     @cached_property
     def native(self) -> NativeWriter:

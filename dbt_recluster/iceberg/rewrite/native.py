@@ -272,11 +272,7 @@ class NativeWriter:
         except Exception as e:  # `check_location` says so before anything is written
             raise NotNative("store: no location for data files") from e
         default = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
-        if (
-            scheme in _LOCAL_SCHEMES
-            and io in ("HadoopFileIO", "ResolvingFileIO")
-            and (scheme or default == "file")
-        ):
+        if scheme in _LOCAL_SCHEMES and io in ("HadoopFileIO", "ResolvingFileIO") and (scheme or default == "file"):
             return None
         if scheme not in _S3_SCHEMES:
             raise NotNative(f"store: {scheme or default}")
@@ -383,9 +379,7 @@ class NativeWriter:
                     continue
                 parts = sorted((first, files) for number, first, files in results if number == plan.number)
                 files = [file for _, files in parts for file in files if not isinstance(file, str)]
-                rewritten[plan.number] = RewrittenGroup(
-                    plan.group, tuple(self._data_files(plan.group, files))
-                )
+                rewritten[plan.number] = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
                 kept |= {file.location for file in files}
         except BaseException as e:
             discard_files(self.table, sorted(locations - kept), e)
@@ -441,9 +435,7 @@ class NativeWriter:
                 filled += size // count
         return tasks
 
-    def _piece(
-        self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None
-    ) -> Piece:
+    def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None) -> Piece:
         group = plan.group
         # With object-storage layout, each file has a directory of its own.
         is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
@@ -481,8 +473,7 @@ class NativeWriter:
         files = [file.task.file() for file in group.files]
         first = [file.firstRowId() for file in files]
         updated = [
-            None if row_id is None else file.dataSequenceNumber()
-            for file, row_id in zip(files, first, strict=True)
+            None if row_id is None else file.dataSequenceNumber() for file, row_id in zip(files, first, strict=True)
         ]
         return {
             "first_row_ids": pa.array(first, pa.int64()),
@@ -501,9 +492,7 @@ class NativeWriter:
             "org.apache.iceberg.io.InputFile",
             "org.apache.iceberg.DeleteFile",
         )
-        loader = self.table.iceberg.data.BaseDeleteLoader(
-            functions.function(read.bindTo(self.table.java.io()))
-        )
+        loader = self.table.iceberg.data.BaseDeleteLoader(functions.function(read.bindTo(self.table.java.io())))
         for place, file in enumerate(group.files):
             if not file.deletes:
                 continue
@@ -567,9 +556,7 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
         if is_s3 and not f"{name}={value}".startswith(_S3_NO_MATTER):
             raise NotNative(f"store: {name}")
     given = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
-    arguments: dict[str, Any] = {
-        n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given
-    }
+    arguments: dict[str, Any] = {n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given}
     scheme, _, host = given.get("endpoint", "").rpartition("://")
     host = host.rstrip("/").removeprefix("s3.amazonaws.com")  # the default of S3A
     if host:
@@ -628,8 +615,6 @@ class _FileSchema:
                 raise NotNative("types: a floating-point number in a struct")
             return pa.struct([self._column(field) for field in kind["fields"]])
         if kind["type"] == "list":
-            return pa.list_(
-                self._field("element", kind["element"], kind["element-id"], kind["element-required"])
-            )
+            return pa.list_(self._field("element", kind["element"], kind["element-id"], kind["element-required"]))
         key = self._field("key", kind["key"], kind["key-id"], True)
         return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))

@@ -114,9 +114,7 @@ def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[
     context: Any = TaskContext.get()
     attempt, threads = int(context.taskAttemptId()), int(context.cpus())
     results: list[PieceResult] = []
-    sizes = {
-        path_of(file): size for piece in pieces for file, size in zip(piece.files, piece.sizes, strict=True)
-    }
+    sizes = {path_of(file): size for piece in pieces for file, size in zip(piece.files, piece.sizes, strict=True)}
     with _connection(job, threads, sizes) as connection:
         worker = _Worker(job, connection, task, attempt)
         for piece in pieces:
@@ -202,17 +200,11 @@ class _Worker:
             self._set(name, values)
         with tempfile.TemporaryDirectory() as directory:
             sample = str(Path(directory, "sample.parquet"))
-            pq.write_table(
-                self._job.schema.empty_table(), sample, store_schema=False, store_decimal_as_integer=True
-            )
-            described = self._connection.execute(
-                "describe select * from read_parquet($file)", {"file": sample}
-            )
+            pq.write_table(self._job.schema.empty_table(), sample, store_schema=False, store_decimal_as_integer=True)
+            described = self._connection.execute("describe select * from read_parquet($file)", {"file": sample})
             types = [row[1] for row in described.fetchall()]
             self._tree = self._trees([sample])[sample]
-        fields = enumerate(
-            zip([field.metadata[b"PARQUET:field_id"] for field in self._job.schema], types, strict=True)
-        )
+        fields = enumerate(zip([field.metadata[b"PARQUET:field_id"] for field in self._job.schema], types, strict=True))
         entries = (
             f"{int(number)}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
             for place, (number, kind) in fields
@@ -228,9 +220,7 @@ class _Worker:
         )
         trees: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
         open_nodes: list[int] = []
-        for file, name, children, field_id, kind in self._connection.execute(
-            query, {"files": list(files)}
-        ).fetchall():
+        for file, name, children, field_id, kind in self._connection.execute(query, {"files": list(files)}).fetchall():
             if file not in trees:
                 trees[file], open_nodes = {}, [children]
                 continue
@@ -289,9 +279,7 @@ class _Worker:
             query = f"select *, {', '.join(step)} from ({query})"
         columns = [*job.columns, *(f"{statement.block} as {name}" for name in block)]
         order = [f"{name} nulls first" for name in [*block, *job.order]]
-        query = (
-            f"select {', '.join(columns)} from ({query}) where {statement.where} order by {', '.join(order)}"
-        )
+        query = f"select {', '.join(columns)} from ({query}) where {statement.where} order by {', '.join(order)}"
         reader = self._connection.sql(query).to_arrow_reader(piece.batch_rows)
         files: list[NativeFile] = []
         writer: _FileWriter | None = None

@@ -139,11 +139,7 @@ def _read(
     types = table.columns().types
     kinds = [column_type(types[field.column]) for field in key.fields]
     bounding = kinds[:1] if key.leading else kinds
-    texts = [
-        quote_path(f.column)
-        for f, kind in zip(key.fields, bounding, strict=False)
-        if kind.arrow == pa.string()
-    ]
+    texts = [quote_path(f.column) for f, kind in zip(key.fields, bounding, strict=False) if kind.arrow == pa.string()]
     read, stride = [file for group in groups for file in group.files], min(strides)
     row, stepped = f"(place & {(1 << _ROW_BITS) - 1}L)", f"{stride}L"
     # Paths are long, and Python computes the same hash.

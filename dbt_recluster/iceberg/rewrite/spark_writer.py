@@ -49,9 +49,7 @@ class SparkWriter:
     key: ClusterKey
     curve: Curve | None
 
-    def write(
-        self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
-    ) -> None:
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]) -> None:
         """Write groups, and add each to ``rewritten`` by its number."""
 
         def spec_of(plan: GroupPlan) -> int:
@@ -75,9 +73,7 @@ class SparkWriter:
         with staged(self.table, files) as (frame, schema):
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
             if not schema.asStruct().equals(self.target.java.schema().asStruct()):
-                raise ConcurrentChangeError(
-                    f"The columns of {self.table.name} changed before its blocks were read."
-                )
+                raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")
             rows = KeyedRows.of(frame, self.key, self.curve, group_of)
             rows = rows.with_blocks([plan.cuts for plan in plans]).shuffled(len(writers))
             with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
@@ -85,9 +81,7 @@ class SparkWriter:
                 return write_files(self.target, rows.to_write(), tag, spec_id, written_to)
 
 
-def write_files(
-    table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]
-) -> list[Any]:
+def write_files(table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]) -> list[Any]:
     """Write one data file for each partition of sorted ``rows``; return the Java data files in that order.
 
     ``tag`` is that of the Spark jobs, and the id of the rewrite to Iceberg; ``partitions`` are Java partitions of the
@@ -186,9 +180,7 @@ class TaskFiles:
         return None
 
 
-def assign_files(
-    table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]
-) -> list[RewrittenGroup]:
+def assign_files(table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
     """Assign the new files of one job to the file groups that they replace, in the order that Spark wrote them in.
 
     If no file ends where the rows of a group do, that is a MergeFailedError.

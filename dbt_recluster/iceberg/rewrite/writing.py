@@ -216,9 +216,7 @@ def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[Rewr
 
 def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, difference: str) -> str:
     name = name_parts(table.identifier)
-    rollback = (
-        f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot({sql_literal(join_parts(name))}, {parent})"
-    )
+    rollback = f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot({sql_literal(join_parts(name))}, {parent})"
     if table.branch is not None:
         branch = f"{join_parts(name)} CREATE OR REPLACE BRANCH `{table.branch}`"
         rollback = f"ALTER TABLE {branch} AS OF VERSION {parent}"

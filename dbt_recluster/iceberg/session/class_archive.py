@@ -52,9 +52,7 @@ class ClassArchive:
         """Remove the list, and leave behind a Java that makes the archive of its classes."""
         with suppress(OSError):
             # The last line may be unfinished.
-            names = [
-                line.partition(" ")[0] for line in class_list.read_text("utf-8", "replace").split("\n")[:-1]
-            ]
+            names = [line.partition(" ")[0] for line in class_list.read_text("utf-8", "replace").split("\n")[:-1]]
             class_list.unlink()
             # Without this class, the process has run no job and loaded too little of Spark.
             if "org/apache/spark/scheduler/ResultTask" not in names:
@@ -74,9 +72,7 @@ class ClassArchive:
                 files = ["-XX:SharedClassListFile=/dev/stdin", f"-XX:SharedArchiveFile={self.file}"]
                 java = [self.java, "-Xshare:dump", "-Xmx512m", "-Xlog:disable", *files, "-cp", class_path]
                 words, null = ["nice", "-n", "19", *map(str, java)], subprocess.DEVNULL
-                subprocess.Popen(
-                    words, stdin=classes, stdout=null, stderr=null, start_new_session=True, cwd="/"
-                )
+                subprocess.Popen(words, stdin=classes, stdout=null, stderr=null, start_new_session=True, cwd="/")
 
 
 def find_archive(

@@ -54,9 +54,7 @@ pyspark.sql.DataFrame: _jdf _collect_as_arrow/toArrow: no rows are read
 pyspark.sql.SparkSession: _jsparkSession _jvm: no table is loaded
 pyspark.sql.pandas.types: to_arrow_schema: no rows are read
 """
-MEMBERS = {
-    owner: (names.split(), loss) for owner, names, loss in (x.split(": ") for x in _MEMBERS.split("\n")[1:-1])
-}
+MEMBERS = {owner: (names.split(), loss) for owner, names, loss in (x.split(": ") for x in _MEMBERS.split("\n")[1:-1])}
 
 
 def reads_sets_by_name(spark: SparkSession) -> bool:

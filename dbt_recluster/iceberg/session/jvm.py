@@ -125,9 +125,7 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
         return guava.collect.Lists.newArrayList(items)
     given, result = list(items), jvm(spark).java.util.ArrayList()
     if given and all(isinstance(item, str) for item in given):
-        result.addAll(
-            guava.base.Splitter.on("\0").splitToList("\0".join(given))
-        )  # one call, not one for each
+        result.addAll(guava.base.Splitter.on("\0").splitToList("\0".join(given)))  # one call, not one for each
     else:
         for item in given:
             result.add(item)

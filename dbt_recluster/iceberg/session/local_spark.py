@@ -233,8 +233,6 @@ def _home_from_path() -> Path | None:
 def _java_settings(java: Path) -> str:
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
-        ).stderr
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -42,9 +42,7 @@ _SECRET_NAME = re.compile(
 )
 # Harmless under any name: switches, classes, and addresses without users or parameters.
 _ADDRESS = r"(?:[a-z][\w+.-]*:)+//[\w.:\[\]-]*(?:/[\w./%+~-]*)?"
-_CONSTANT = re.compile(
-    rf"|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*|{_ADDRESS}(?:,{_ADDRESS})*", re.I
-)
+_CONSTANT = re.compile(rf"|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*|{_ADDRESS}(?:,{_ADDRESS})*", re.I)
 # Harmless under a name that does not sound secret: numbers, sizes, durations and paths.
 _NUMBER_OR_PATH = re.compile(r"[\d.]+ ?[a-z]{0,7}|local(?:\[[\w*,]+\])?|[~.]{0,2}/[\w./ -]*", re.I)
 

@@ -278,9 +278,7 @@ def property_line(name: str, value: str) -> str:
 def _unescaped(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         code, letter = match.groups()
-        return (
-            chr(int(code, 16)) if code else {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
-        )
+        return chr(int(code, 16)) if code else {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
 
     plain = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
     # Two escapes may be one character.

@@ -33,9 +33,7 @@ _GIVE_UP_LEVEL = 2
 _FAN_OUT = 4
 
 
-def peaks(
-    candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, above_average: bool
-) -> Selected:
+def peaks(candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, above_average: bool) -> Selected:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
@@ -124,9 +122,7 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
         sets = no_sets()
         for narrowest in reversed(range(1 + int(bucket.max()))):
             deep = removed(sets) < wanted
-            sets = sets.only(
-                ~deep[partition[sets.member[sets.start]]] | limits.reached(sets, candidates.bytes)
-            )
+            sets = sets.only(~deep[partition[sets.member[sets.start]]] | limits.reached(sets, candidates.bytes))
             waiting = deep[partition] & (bucket >= narrowest)
             waiting[sets.member] = False
             member = np.flatnonzero(waiting)

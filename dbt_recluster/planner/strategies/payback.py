@@ -482,9 +482,7 @@ def _total_before(steps: FloatArray, weight: FloatArray | None = None) -> FloatA
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
     """Step 12: share of the overlap to remove for the average depth to fall to the allowed one: float64 (parts,)."""
-    stays = np.divide(
-        _TOLERANCE * (allowed - 1), average - 1, out=np.ones_like(average), where=average > allowed
-    )
+    stays = np.divide(_TOLERANCE * (allowed - 1), average - 1, out=np.ones_like(average), where=average > allowed)
     surplus: FloatArray = np.maximum(1 - stays, 0.0)
     return surplus
 

@@ -54,9 +54,7 @@ def test_only_widening_of_a_type_is_allowed() -> None:
             ("decimal(5,2)", "decimal(7,3)"),
         ):
             retyped = changes(columns(a=after), columns(a=before))
-            with pytest.raises(
-                OptionError, match=r"a of s\.t is .*, and the model now selects .*--full-refresh"
-            ):
+            with pytest.raises(OptionError, match=r"a of s\.t is .*, and the model now selects .*--full-refresh"):
                 retyped.check_types("s.t")
 
 

@@ -187,9 +187,7 @@ def test_a_key_of_the_wrong_type_is_named_without_its_value(wrong: dict[str, Any
     assert next(iter(wrong)) in str(e.value)
 
 
-@pytest.mark.parametrize(
-    "key", ["class_archive", "connect_retries", "connect_timeout", "retry_all", "use_ssl"]
-)
+@pytest.mark.parametrize("key", ["class_archive", "connect_retries", "connect_timeout", "retry_all", "use_ssl"])
 def test_the_value_of_a_switch_or_a_number_is_shown(key: str) -> None:
     with pytest.raises(ValidationError, match=f"`{key}`: 'flase' is not "):
         credentials(**{key: "flase"})
@@ -197,9 +195,7 @@ def test_the_value_of_a_switch_or_a_number_is_shown(key: str) -> None:
 
 def test_spark_connect_is_refused_in_one_sentence() -> None:
     refuse_spark_connect("wait", {})
-    with pytest.raises(
-        SparkEnvironmentError, match=r"SPARK_REMOTE is set to sc://spark:15002, .* Unset it, or wait$"
-    ):
+    with pytest.raises(SparkEnvironmentError, match=r"SPARK_REMOTE is set to sc://spark:15002, .* Unset it, or wait$"):
         refuse_spark_connect("wait", {"SPARK_REMOTE": "sc://spark:15002/;token=abc"})
     with pytest.raises(SparkEnvironmentError, match="SPARK_CONNECT_MODE_ENABLED is set, so"):
         refuse_spark_connect("wait", {"SPARK_CONNECT_MODE_ENABLED": "1"})

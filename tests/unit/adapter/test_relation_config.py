@@ -87,9 +87,7 @@ def test_whatever_a_model_was_its_table_has_what_it_is(models: list[tuple[dict[s
         if key is None:
             assert (table.sort_order, recorded) == ("", set())
             continue
-        assert table.sort_order == ", ".join(
-            f"{f.transform.text(f.column)} ASC NULLS FIRST" for f in key.leading
-        )
+        assert table.sort_order == ", ".join(f"{f.transform.text(f.column)} ASC NULLS FIRST" for f in key.leading)
         assert (recorded_key(table.properties), table.properties["owner"]) == (key, "Ann")
         assert ReclusterOptions.of_table(table.properties) == model.recluster
         options = {name for name in recorded if name.startswith("recluster.option.")}

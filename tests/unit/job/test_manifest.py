@@ -129,9 +129,7 @@ def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None
 def test_a_manifest_of_dbt_2_is_read(version: str, tmp_path: Path) -> None:
     """Its previews wrote version 20, its release writes 12 again; both have null for what is not set."""
     config = {"materialized": "incremental", "cluster_by": ["id"], "meta": None, "tags": None, "group": None}
-    unset = dict.fromkeys(
-        ("group", "compiled_path", "compiled_code", "language", "patch_path", "tags", "meta")
-    )
+    unset = dict.fromkeys(("group", "compiled_path", "compiled_code", "language", "patch_path", "tags", "meta"))
     nodes = [node("orders", config=config, **unset, columns={}, fqn=["shop", "orders"])]
     path = write(tmp_path / "manifest.json", nodes, SCHEMA.replace("v12", version), dbt_version="2.0.0")
     content = json.loads(path.read_text())
@@ -209,9 +207,7 @@ def test_a_selection_has_names_unique_ids_and_the_lines_of_dbt_ls(manifest: Mani
         (["-"], ['{"unique_id": "model.shop.new"}'], r"json has no model\.shop\.new, which dbt ls lists"),
     ],
 )
-def test_a_wrong_selection_is_refused(
-    manifest: Manifest, words: list[str], lines: list[str], message: str
-) -> None:
+def test_a_wrong_selection_is_refused(manifest: Manifest, words: list[str], lines: list[str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         manifest.selected(words, lines)
 
@@ -220,9 +216,7 @@ WHOLE = {
     "metadata": {"dbt_schema_version": SCHEMA},
     "nodes": {
         "model.shop.orders": node("orders", group="sales", tags=["daily"], config={"meta": {"owner": "Ann"}}),
-        "model.shop.b": node(
-            "b", relation_name="b", depends_on={"nodes": ["model.shop.orders"]}, compiled_path="b"
-        ),
+        "model.shop.b": node("b", relation_name="b", depends_on={"nodes": ["model.shop.orders"]}, compiled_path="b"),
     },
     "sources": {"source.shop.s.t": {"name": "t", "identifier": "t", "schema": "s", "relation_name": "t"}},
     "groups": {"group.shop.sales": {"name": "sales", "package_name": "shop", "owner": {"name": "Bob"}}},

@@ -28,13 +28,7 @@ def of_table(**options: str) -> ReclusterOptions:
 
 
 def test_the_defaults_of_a_model_and_of_a_table_are_the_same() -> None:
-    assert (
-        parse()
-        == parse(cluster_by=[])
-        == parse(meta={"owner": "sales"})
-        == parse(meta=None)
-        == ModelOptions()
-    )
+    assert parse() == parse(cluster_by=[]) == parse(meta={"owner": "sales"}) == parse(meta=None) == ModelOptions()
     assert of_table() == ModelOptions().recluster == ReclusterOptions()
     assert ModelOptions().automatic_clustering
     assert (ReclusterOptions().block_rows, ReclusterOptions().depth) == (1_000_000, None)
@@ -134,9 +128,7 @@ def test_a_name_that_is_none_of_ours_is_answered_with_the_one_that_is_meant_or_a
         "recluster_zzz": f"there are {', '.join(CONFIGS)}",
     }.items():
         assert parse(**{name: 3}).unknown == (f"there is no config {name}; {meant}",)
-    unknown = parse(
-        meta={"recluster": {"dept": 2, "recluster_cluster_by": 1}, "reclsuter": {"depth": 2}}
-    ).unknown
+    unknown = parse(meta={"recluster": {"dept": 2, "recluster_cluster_by": 1}, "reclsuter": {"depth": 2}}).unknown
     assert unknown == (
         "there is no meta.recluster.dept; did you mean depth?",
         "there is no meta.recluster.recluster_cluster_by; did you mean cluster_by?",

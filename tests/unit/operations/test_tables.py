@@ -45,9 +45,7 @@ NODES = [
 
 
 # The session catalog is the current one, and there are two more. Upper and lower case are one.
-NAMES = NameResolution(
-    lambda: "spark_catalog", lambda name: name in ("spark_catalog", "arch", "lake"), lambda *_: True
-)
+NAMES = NameResolution(lambda: "spark_catalog", lambda name: name in ("spark_catalog", "arch", "lake"), lambda *_: True)
 
 
 def find(table: Any, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[Target]:

@@ -163,9 +163,7 @@ ENDS = st.none() | st.integers(-2, 32)
 RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_size=12).map(
     lambda rows: [(b, a, w) if None not in (a, b) and b < a else (a, b, w) for a, b, w in rows]
 )
-READS = st.none() | RANGES.map(
-    lambda rows: Reads(*map(list, zip(*rows, strict=True))) if rows else Reads([], [])
-)
+READS = st.none() | RANGES.map(lambda rows: Reads(*map(list, zip(*rows, strict=True))) if rows else Reads([], []))
 
 
 def any_table(**more):

@@ -57,8 +57,7 @@ def along(curve, columns, group=None):
 def bounds_of(columns, parts):
     """Bounds of blocks that hold these rows, their unknown upper bounds, and how many rows."""
     lower, upper = (
-        [pa.array(np.array([end(column[rows]) for rows in parts])) for column in columns]
-        for end in (np.min, np.max)
+        [pa.array(np.array([end(column[rows]) for rows in parts])) for column in columns] for end in (np.min, np.max)
     )
     unbounded = [np.zeros(len(parts), bool)] * len(columns)
     return lower, upper, unbounded, np.array([len(rows) for rows in parts])
@@ -218,6 +217,4 @@ class CurveTable:
     def cost(self):
         """What the boxes cost: blocks opened by a read of one value of each column, added up."""
         boxes = self.curve_blocks().boxes
-        return float(
-            box_costs(np.column_stack(boxes.lower), np.column_stack(boxes.upper), self.curve.parts).sum()
-        )
+        return float(box_costs(np.column_stack(boxes.lower), np.column_stack(boxes.upper), self.curve.parts).sum())

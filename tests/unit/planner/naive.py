@@ -73,9 +73,7 @@ def key_read(blocks, row_group_bytes, is_sorted):
     greatest = [
         [
             max(
-                sum(
-                    o[kind] for o, (low, high, *_) in zip(opened, blocks, strict=True) if low <= point <= high
-                )
+                sum(o[kind] for o, (low, high, *_) in zip(opened, blocks, strict=True) if low <= point <= high)
                 for bounds in blocks
                 for point in bounds[:2]
                 if lower <= point <= upper
@@ -131,9 +129,7 @@ def widths(bounds):
         if not sequence or (low >= sequence[-1][1] and (low, high) != sequence[-1]):
             sequence.append((low, high))
     return [
-        1
-        if (low, high) in sequence
-        else sum(low <= high_of and low_of <= high for low_of, high_of in sequence)
+        1 if (low, high) in sequence else sum(low <= high_of and low_of <= high for low_of, high_of in sequence)
         for low, high in bounds
     ]
 

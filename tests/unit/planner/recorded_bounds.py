@@ -78,8 +78,7 @@ def _rounded_up(prefix: Any) -> Any:
 def describe(table: Sequence[Block], columns: Sequence[Column]) -> Blocks:
     """Describe a table to the planner, as its columns' bounds do."""
     bounds = [
-        [column.bounds([key[place] for key in block.keys]) for block in table]
-        for place, column in enumerate(columns)
+        [column.bounds([key[place] for key in block.keys]) for block in table] for place, column in enumerate(columns)
     ]
     kinds = [TYPES[column.kind][0] for column in columns]
     return Blocks.build(

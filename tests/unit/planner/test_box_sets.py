@@ -22,9 +22,7 @@ from dbt_recluster.planner.curves import CURVE_TOLERANCE
 
 BLOCK_ROWS = 16
 KINDS = ["uniform", "skewed", "correlated", "in order", "late", "few values"]
-LOADS = st.lists(
-    st.tuples(st.integers(1, 10 * BLOCK_ROWS), st.booleans(), st.integers(0, 1)), min_size=1, max_size=8
-)
+LOADS = st.lists(st.tuples(st.integers(1, 10 * BLOCK_ROWS), st.booleans(), st.integers(0, 1)), min_size=1, max_size=8)
 DEPTHS = st.sampled_from([1, 1.5, 2, 4])
 POLICIES = st.builds(
     Policy,
@@ -178,9 +176,7 @@ def test_an_unsorted_load_is_cut_by_itself_and_a_sorted_one_left_alone(is_sorted
     (block_set,) = planned.block_sets
     assert {table.blocks[place].path for place in block_set.blocks}.isdisjoint(before)
     assert len(block_set.blocks) == files
-    assert (
-        reason_text(planned.reasons) == "merging 1 block set saves reads of single columns more than it costs"
-    )
+    assert reason_text(planned.reasons) == "merging 1 block set saves reads of single columns more than it costs"
 
 
 @pytest.mark.parametrize("kind", ["uniform", "correlated", "skewed", "in order"])

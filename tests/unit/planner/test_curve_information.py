@@ -157,8 +157,7 @@ def test_a_read_opens_the_boxes_that_it_meets(blocks, reads, data):
     """By brute force; NULL is below all values, and the first column leads."""
     n = len(blocks)
     lower, upper = (
-        [pa.array([block[column][side] for block in blocks], pa.int64()) for column in range(3)]
-        for side in (0, 1)
+        [pa.array([block[column][side] for block in blocks], pa.int64()) for column in range(3)] for side in (0, 1)
     )
     unknown = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     unbounded = [np.zeros(n, np.bool_), np.array(unknown), np.zeros(n, np.bool_)]

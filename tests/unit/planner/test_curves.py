@@ -196,8 +196,7 @@ def test_runs_of_a_chain_follow_one_another_along_a_column(table):
         assert len({of for of, _ in runs}) == 1
         assert any(
             all(
-                hulls[one][1][column] < hulls[other][0][column]
-                or hulls[other][1][column] < hulls[one][0][column]
+                hulls[one][1][column] < hulls[other][0][column] or hulls[other][1][column] < hulls[one][0][column]
                 for one, other in itertools.combinations(runs, 2)
             )
             for column in columns
@@ -207,10 +206,7 @@ def test_runs_of_a_chain_follow_one_another_along_a_column(table):
     for group in set(key):
         of_group = [ends for (of, _), ends in hulls.items() if of == group]
         fewest = min(
-            max(
-                sum(low[column] <= place <= high[column] for low, high in of_group)
-                for place in range(1 << BITS)
-            )
+            max(sum(low[column] <= place <= high[column] for low, high in of_group) for place in range(1 << BITS))
             for column in columns
         )
         assert fewest == len({chain for chain, runs in own.items() if group in {of for of, _ in runs}})

@@ -72,9 +72,7 @@ def test_the_reducible_ratio_leaves_out_full_constant_blocks():
     metrics = clustering_information(build(days, rows=[10] * 40), block_rows=10)
     assert (metrics.clustering_ratio, metrics.reducible_ratio) == (39.794, 100.0)
     # A small constant block and two wide ones count, and overlap each other alone.
-    metrics = clustering_information(
-        build([*days, (3, 3), (0, 9), (2, 5)], rows=[10] * 40 + [4, 9, 9]), block_rows=10
-    )
+    metrics = clustering_information(build([*days, (3, 3), (0, 9), (2, 5)], rows=[10] * 40 + [4, 9, 9]), block_rows=10)
     assert metrics.reducible_ratio == round(100 - 100 * np.log10(3), 4)
 
 

@@ -71,8 +71,7 @@ def test_benefit_is_what_younger_loads_cost_reads(drawn):
         younger = sum(loads[other] * len(covers[other] & covers[place]) for other in others)
         younger /= len(covers[place])
         rows_over = sum(
-            rows[other] * len(covers[other] & covers[place]) / len(covers[other])
-            for other in range(len(eligible))
+            rows[other] * len(covers[other] & covers[place]) / len(covers[other]) for other in range(len(eligible))
         )
         assert groups.covered[place] == (younger > 0)
         benefit[groups.group[place]] += younger * rows_over
@@ -98,8 +97,7 @@ def test_younger_blocks_over_a_merged_one_are_merged_too(drawn):
     covers, age = units(groups), ages(groups)
     expected = [
         any(
-            merged[other] and age[place] <= age[other] and covers[place] & covers[other]
-            for other in range(len(groups))
+            merged[other] and age[place] <= age[other] and covers[place] & covers[other] for other in range(len(groups))
         )
         for place in range(len(groups))
     ]
@@ -141,8 +139,7 @@ def test_levels_stand_for_loads():
     # Right on average, wherever the loads lie between two levels.
     for many in (1.3, 4.9, 5.1, 8.3, 77.7):
         counted = [
-            loads_of_level(level_of_loads(np.array([many]), chance))[0]
-            for chance in np.linspace(0, 0.999, 1000)
+            loads_of_level(level_of_loads(np.array([many]), chance))[0] for chance in np.linspace(0, 0.999, 1000)
         ]
         assert np.mean(counted) == pytest.approx(many, rel=2e-3)
     assert loads[64] > 3_000_000

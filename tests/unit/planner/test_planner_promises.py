@@ -231,15 +231,11 @@ def test_the_order_of_blocks_does_not_matter(table, policy, reads, seed):
 
     def contents(blocks):
         planned = plan(describe(blocks, reads=reads), policy)
-        sets = [
-            (s.level, s.run, sorted(map(repr, (blocks[i] for i in s.blocks)))) for s in planned.block_sets
-        ]
+        sets = [(s.level, s.run, sorted(map(repr, (blocks[i] for i in s.blocks)))) for s in planned.block_sets]
         return sets, reason_text(planned.reasons)
 
     # The planner can only tell blocks apart by the figures that it is given.
-    reduced = [
-        replace(block, keys=block.keys[:1] * (len(block.keys) - 1) + block.keys[-1:]) for block in table
-    ]
+    reduced = [replace(block, keys=block.keys[:1] * (len(block.keys) - 1) + block.keys[-1:]) for block in table]
     assert contents(reduced) == contents([reduced[place] for place in order])
 
 

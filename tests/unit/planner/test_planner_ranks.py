@@ -83,9 +83,7 @@ def test_numpy_arrays_keep_their_order(bounds):
 
 @given(
     st.lists(
-        st.tuples(
-            *[st.tuples(st.integers(0, 3) | st.none(), st.integers(0, 3) | st.none())] * 2, st.integers(0, 2)
-        ),
+        st.tuples(*[st.tuples(st.integers(0, 3) | st.none(), st.integers(0, 3) | st.none())] * 2, st.integers(0, 2)),
         max_size=12,
     )
 )
@@ -93,9 +91,7 @@ def test_compound_keys_compare_left_to_right_in_their_partition(rows):
     ends = [sorted(pair, key=naive.tuple_order) for *pair, _ in rows]
     lower, upper = ([[key[side][column] for key in ends] for column in (0, 1)] for side in (0, 1))
     blocks = Blocks.build(lower, upper, partition=[part for *_, part in rows])
-    assert_ranks(
-        blocks, [((part, *low), (part, *high)) for (low, high), (*_, part) in zip(ends, rows, strict=True)]
-    )
+    assert_ranks(blocks, [((part, *low), (part, *high)) for (low, high), (*_, part) in zip(ends, rows, strict=True)])
 
 
 def test_partitions_may_be_anything_and_do_not_depend_on_order():

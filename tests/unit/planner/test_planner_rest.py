@@ -22,9 +22,7 @@ POLICIES = st.builds(
     max_merge_bytes=st.sampled_from([None, 120, 240]),
     max_level=st.just(UNCOUNTED),
 )
-COLUMNS = st.lists(
-    st.builds(Column, st.sampled_from(sorted(TYPES)), st.sampled_from(RECORDED)), min_size=1, max_size=3
-)
+COLUMNS = st.lists(st.builds(Column, st.sampled_from(sorted(TYPES)), st.sampled_from(RECORDED)), min_size=1, max_size=3)
 
 
 @st.composite
@@ -50,8 +48,7 @@ def test_every_pair_of_types_comes_to_rest(first, second):
     for recorded in ("whole whole", "cut whole", "whole cut", "rounded cut", "cut rounded", "missing whole"):
         columns = [Column(kind, how) for kind, how in zip((first, second), recorded.split(), strict=True)]
         table = [
-            Block(tuple(sorted(tuple(draw.randrange(-1, size) for size in sizes) for _ in range(8))))
-            for _ in range(12)
+            Block(tuple(sorted(tuple(draw.randrange(-1, size) for size in sizes) for _ in range(8)))) for _ in range(12)
         ]
         for depth in (1, 2):
             policy = Policy(depth=depth, block_rows=8, max_level=UNCOUNTED)

@@ -182,9 +182,7 @@ def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, p
     """Blocks above it that no plan may merge are stuck; single keys that fill blocks are not deep."""
     given = {name: policy.pop(name) for name in ("level", "bytes") if name in policy}
     level = np.broadcast_to(given.pop("level", 0), len(blocks))
-    planned = plan(
-        build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy)
-    )
+    planned = plan(build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy))
     assert (planned.depth, planned.threshold, verdict_of(planned)) == verdict
 
 
@@ -285,9 +283,7 @@ def test_the_scenario_of_the_patent():
     # Of the new partitions no more than two overlap by then.
     assert max(naive.depths(tables[2][8:])) == 2
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(sorted(tables[-1])))
-    assert sorted(key for block in before for key in block.keys) == sorted(
-        key for block in table for key in block.keys
-    )
+    assert sorted(key for block in before for key in block.keys) == sorted(key for block in table for key in block.keys)
 
 
 @pytest.mark.parametrize("strategy", ["payback", "width"])
@@ -353,9 +349,7 @@ def test_payback_alone_merges_older_blocks_before_level_0_is_merged(strategy, mi
 def test_only_more_than_a_touch_counts_when_planning(table):
     """Cells overlap exactly where bounds share more than one boundary value."""
     eligible = Policy().candidates(block_tables.describe(table))
-    cells = dict(
-        zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True)
-    )
+    cells = dict(zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True))
     for i, j in itertools.permutations(cells, 2):
         one, other = table[i], table[j]
         low, high = max(one.keys[0], other.keys[0]), min(one.keys[-1], other.keys[-1])
@@ -379,8 +373,7 @@ def test_column_bounds_of_a_sorted_compound_run():
         parts = [rows[i : i + 6] for i in range(0, 60, 6)]
         shuffled = rng.permutation(10)
         lower, upper = (
-            [[end(row[column] for row in parts[i]) for i in shuffled] for column in (0, 1)]
-            for end in (min, max)
+            [[end(row[column] for row in parts[i]) for i in shuffled] for column in (0, 1)] for end in (min, max)
         )
         for run in (5, 0):  # the order in a run is plain from the bounds
             blocks = Blocks.build(lower, upper, run=[run] * 10, rows=[6] * 10)
@@ -410,9 +403,7 @@ def test_strings_cut_to_a_common_prefix():
 def test_expected_depth_is_that_of_disjoint_results(bounds):
     blocks, policy = build(bounds, rows=[9] * len(bounds)), Policy(depth=1, block_rows=9)
     sets, eligible = plan(blocks, policy).block_sets, policy.candidates(blocks)
-    cells = dict(
-        zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True)
-    )
+    cells = dict(zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True))
     members = [[cells.pop(place) for place in block_set.blocks.tolist()] for block_set in sets]
     after = [(min(first for first, _ in of), max(last for _, last in of)) for of in members]
     expected = naive.depths([*after, *cells.values()])[: len(sets)]

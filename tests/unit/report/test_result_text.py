@@ -141,9 +141,7 @@ def test_the_text_of_a_table_has_the_depth_of_each_level():
     )
     found = dict.fromkeys(("where", "branch", "suspended", "suspension", "reason", "depth"))
     found |= {"table": "t", "cluster_key": "k", "snapshot_id": 1, "snapshot_at": "2026-11-28T00:00:00+00:00"}
-    text = information(
-        {**found, "threshold": 4, "verdict": "well clustered", "rows_undone": 0, **measured.as_dict()}
-    )
+    text = information({**found, "threshold": 4, "verdict": "well clustered", "rows_undone": 0, **measured.as_dict()})
     lines = [line.split() for line in text.splitlines()]
     assert lines[-3:] == [
         ["level", "blocks", "rows", "depth"],
@@ -162,9 +160,7 @@ def test_the_overview_begins_with_the_verdicts_and_fits_120_columns() -> None:
     }
     tables = [
         Overview(name, "well clustered", gain_per_gigabyte=12345.67, **figures),
-        Overview(
-            name, "stuck", "no merge would lower it", last_recluster="2026-11-20T10:00:00+00:00", **figures
-        ),
+        Overview(name, "stuck", "no merge would lower it", last_recluster="2026-11-20T10:00:00+00:00", **figures),
     ]
     lines = overview(tables, totals(tables)).splitlines()
     assert lines[0] == "2 tables: 1 stuck, 1 well clustered"
