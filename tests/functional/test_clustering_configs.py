@@ -78,7 +78,7 @@ class TestWrongConfigs(Clustering):
         ("hilbert(id)", "cluster_by item hilbert(id): a curve has two to four columns, not 1"),
         ("hilbert()", "cluster_by item hilbert(): a curve has two to four columns, not 0"),
         ("hilbert(id, ts, s.f, t, u)", "a curve has two to four columns, not 5"),
-        ("hilbert(id, hilbert(ts, t))", "cluster_by item hilbert(ts, t): a curve is the last item"),
+        ("hilbert(id, hilbert(ts, t))", "cluster_by item hilbert(ts, t): a curve must be the last item"),
         (["hilbert(id, ts)", "t"], "cluster_by item hilbert(id, ts): a curve is the last item"),
         ("hilbert(id, ID)", "cluster_by names id twice"),
         (["days(ts)", "hilbert(id, ts)"], "cluster_by names ts twice, once on a curve"),
