@@ -79,7 +79,7 @@ class TestWrongConfigs(Clustering):
         ("hilbert()", "cluster_by item hilbert(): a curve has two to four columns, not 0"),
         ("hilbert(id, ts, s.f, t, u)", "a curve has two to four columns, not 5"),
         ("hilbert(id, hilbert(ts, t))", "cluster_by item hilbert(ts, t): a curve must be the last item"),
-        (["hilbert(id, ts)", "t"], "cluster_by item hilbert(id, ts): a curve is the last item"),
+        (["hilbert(id, ts)", "t"], "cluster_by item hilbert(id, ts): a curve must be the last item"),
         ("hilbert(id, ID)", "cluster_by names id twice"),
         (["days(ts)", "hilbert(id, ts)"], "cluster_by names ts twice, once on a curve"),
         ("hilbert(id, m)", "cluster_by item m: a column of type map<int,int> has no order"),
