@@ -24,8 +24,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import command  # isort: skip
 
 import postgres
@@ -40,8 +38,6 @@ ENGINES = ("Spark", "Trino")
 FIRST_DAY, DAYS = date(1992, 1, 1), 2406  # of orders
 LATE = 0.03
 RATES = (1, 10, 100, 1000)  # rounds of reads for each load
-# Ink, rewriting and reading.
-COLORS = {"light": ("#57606a", "#c2571a", "#1f66b5"), "dark": ("#9da7b3", "#e58a4e", "#6cb0f5")}
 READ_AFTER = (0.375, 0.875)  # of the loads; reads between are taken as their mean
 REVENUE = "l_extendedprice * (1 - l_discount)"
 QUERIES = {
@@ -100,7 +96,6 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", help="some of them, by name")
     parser.add_argument("--get", type=float, default=0.4, help="dollars for a million GET requests")
     parser.add_argument("--put", type=float, default=5.0, help="dollars for a million PUT requests")
-    parser.add_argument("--picture", action="store_true", help="draw docs/img/cost-*.svg")
     parser.add_argument("--hour", type=float, default=0.1, help="dollars for an hour of this machine")
     options = parser.parse_args()
     with command.own_directory("total-cost") as directory, ExitStack() as stack:
@@ -108,9 +103,6 @@ def main() -> None:
         policies = {name: lake.measure(name, keep) for name, keep in lake.policies().items()}
     show(options, policies)
     command.save(options, {"policies": policies})
-    if options.picture:
-        for palette in COLORS:
-            draw(options, policies, palette)
 
 
 class Lake:
@@ -122,6 +114,7 @@ class Lake:
         self.options, self.directory = options, directory
         self.keys = dict(zip(CLUSTERED, options.keys, strict=True))
         self.growth: dict[str, float] = {}
+        self.loads: dict[str, list[list[Any]]] = {}  # the Java data files of each load of a table
         url = stack.enter_context(postgres.server())
         self.store = stack.enter_context(s3.server_or_skip(directory / "store", "s3"))
         settings = {**self.store.settings("s3", url), "spark.driver.memory": "4g"}
@@ -139,6 +132,8 @@ class Lake:
 
     def _load(self) -> None:
         """Write the loads of the clustered tables, which all policies share, and the other tables."""
+        from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
         options, spark = self.options, self.spark
         source = command.tpch(self.directory / "tpch", options.scale, *TABLES)
         for name in TABLES:
@@ -157,14 +152,17 @@ class Lake:
             place = str(self.directory / f"arriving-{name}")
             rows.repartition("arrives").write.partitionBy("arrives").parquet(place)
             table = self._create("loads", name)
+            columns = self._columns(name)
             for load in range(options.loads):
                 arriving = spark.read.parquet(f"{place}/arrives={load}")
                 parts = max(1, round(arriving.count() / options.block_rows))
                 # As dbt-recluster sorts what a model loads.
-                ordered = arriving.repartitionByRange(parts, *self._columns(name)).sortWithinPartitions(
-                    *self._columns(name)
-                )
+                ordered = arriving.repartitionByRange(parts, *columns).sortWithinPartitions(*columns)
                 ordered.writeTo(table).option("distribution-mode", "none").append()
+            java = IcebergTable.load(spark, table).java
+            files = (list(snapshot.addedDataFiles(java.io())) for snapshot in java.snapshots())
+            self.loads[name] = list(filter(None, files))  # the first snapshot is that of an empty table
+            assert len(self.loads[name]) == options.loads
 
     def _columns(self, name: str) -> list[str]:
         return re.findall(r"\w+", self.keys[name].removeprefix("hilbert"))
@@ -203,17 +201,13 @@ class Lake:
         self.spark.sql(f"create schema lake.{schema}")
         for name in CLUSTERED:
             self._create(schema, name)
-        loads = {name: IcebergTable.load(self.spark, f"lake.loads.{name}") for name in CLUSTERED}
         read_after = {round(share * self.options.loads) for share in READ_AFTER}
         kept: list[Counts] = []
         reads = {engine: defaultdict[str, list[Counts]](list) for engine in self.options.engines}
         for load in range(1, self.options.loads + 1):
             for name in CLUSTERED:
-                java = loads[name].java
-                snapshot = list(java.snapshots())[load - 1]
-                table = IcebergTable.load(self.spark, f"lake.{schema}.{name}")
-                append = table.java.newFastAppend()
-                for file in snapshot.addedDataFiles(java.io()):
+                append = IcebergTable.load(self.spark, f"lake.{schema}.{name}").java.newFastAppend()
+                for file in self.loads[name][load - 1]:
                     append = append.appendFile(file)
                 append.commit()
                 with self._counting(kept):
@@ -247,11 +241,7 @@ class Lake:
                 self.trino.ask(named(query, "iceberg", schema))
 
     def _rewrite(self, schema: str, name: str, _: int) -> None:
-        size = self._block_bytes(name)
-        self.spark.sql(
-            f"call lake.system.rewrite_data_files(table => '{schema}.{name}', "
-            f"options => map('target-file-size-bytes', '{size}'))"
-        )
+        self._call(f"table => '{schema}.{name}', options => map('target-file-size-bytes', '{self._block_bytes(name)}')")
 
     def _sort(self, schema: str, name: str, load: int) -> None:
         if load % 10:
@@ -261,18 +251,19 @@ class Lake:
             order = f"zorder({order})"
         # It counts what Parquet has not compressed yet, and so its blocks are smaller than asked for.
         size = int(self._block_bytes(name) * self.growth.get(name, 1.0))
-        self.spark.sql(
-            f"call lake.system.rewrite_data_files(table => '{schema}.{name}', strategy => 'sort', "
-            f"sort_order => '{order}', "
-            f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{size}'))"
+        self._call(
+            f"table => '{schema}.{name}', strategy => 'sort', sort_order => '{order}', "
+            f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{size}')"
         )
         rows = self.spark.sql(f"select avg(record_count) from lake.{schema}.{name}.files").first()[0]
         self.growth[name] = self.growth.get(name, 1.0) * self.options.block_rows / float(rows)
 
+    def _call(self, arguments: str) -> None:
+        self.spark.sql(f"call lake.system.rewrite_data_files({arguments})")
+
     def _block_bytes(self, name: str) -> int:
-        """Return the size of a block of the loads."""
-        size = self.spark.sql(f"select avg(file_size_in_bytes) from lake.loads.{name}.files").first()[0]
-        return int(size)
+        """Return the mean size of a block of the loads."""
+        return int(statistics.mean(file.fileSizeInBytes() for load in self.loads[name] for file in load))
 
     def _recluster(self, schema: str, name: str, **options: Any) -> None:
         from dbt_recluster.maintenance import ClusteredTable, recluster
@@ -383,44 +374,6 @@ def show(options: argparse.Namespace, policies: dict[str, Any]) -> None:
 def _dollars(options: argparse.Namespace, counts: Counts) -> float:
     requests = (counts["GET"] * options.get + counts["PUT"] * options.put) / 1e6
     return requests + counts["seconds"] / 3600 * options.hour
-
-
-def draw(options: argparse.Namespace, policies: dict[str, Any], palette: str) -> None:
-    """Draw what each policy rewrites and reads, beside what a table that nobody keeps reads."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    ink, *colors = COLORS[palette]
-    style = {"svg.hashsalt": "dbt-recluster", "font.size": 10, "font.family": "sans-serif"}
-    style |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(
-            len(options.engines),
-            len(RATES),
-            figsize=(9, 2.6 * len(options.engines)),
-            layout="constrained",
-            squeeze=False,
-        )
-        for row, engine in zip(axes, options.engines, strict=True):
-            for axis, rate in zip(row, RATES, strict=True):
-                shown = [name for name in policies if not name.startswith("auto")] + [f"auto at {rate}"]
-                rounds = rate * options.loads
-                kept = np.array([policies[name]["kept"]["bytes"] for name in shown])
-                read = np.array([policies[name]["read"][engine]["bytes"] * rounds for name in shown])
-                names = [name.split(" at ")[0] for name in shown]
-                axis.barh(names, kept / read[0], color=colors[0], label="rewritten")
-                axis.barh(names, read / read[0], left=kept / read[0], color=colors[1], label="read")
-                axis.invert_yaxis()
-                axis.set_title(f"{engine}, {rate:,} {'round' if rate == 1 else 'rounds'} a load", fontsize=10)
-                axis.patch.set_alpha(0)
-                axis.spines[["top", "right"]].set_visible(False)
-                if axis is not row[0]:
-                    axis.set_yticklabels([])
-        axes[0][0].legend(frameon=False, fontsize=8)
-        figure.patch.set_alpha(0)
-        figure.savefig(command.ROOT / "docs/img" / f"cost-{palette}.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class ReportData:
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
     now: DrawnBlocks
-    before: DrawnBlocks | None  # the last recluster; None without one, or if its snapshots have expired
+    before: DrawnBlocks | None  # before the last recluster; None without one, or if its snapshots expired
     after: DrawnBlocks | None  # after it, likewise
     changed: bool  # whether the table has changed since then
     on_curve: Mapping[str, DrawnBlocks]  # along each column of its curve, by name; empty without one

@@ -393,11 +393,7 @@ class Recluster:
         result.limited = plan.limited
         result.reason, result.cause = reason_text(plan.reasons), cause_text(plan.reasons)
         if plan.depth:
-            result.depth_after, result.threshold, result.verdict = (
-                plan.depth,
-                plan.threshold,
-                verdict_of(plan),
-            )
+            result.depth_after, result.threshold, result.verdict = plan.depth, plan.threshold, verdict_of(plan)
             if not result.rounds:
                 result.depth_before = result.depth_after
 

@@ -117,8 +117,13 @@ class Candidates:
         ends = 2 * len(first)
         least = int(first[0]) if ends else 0
         cells = int(last.max(initial=least)) - least + 1
+        both = np.concatenate([first, last])
+        if cells > 8 * ends:  # few candidates of a large table; an array of its cells would take longer than the plan
+            both.sort()
+            begin, end = np.searchsorted(both, first), np.searchsorted(both, last, side="right")
+            return Intervals(begin.astype(np.int32), end.astype(np.int32), ends)
         before = np.zeros(cells + 1, np.int32)
-        np.cumsum(np.bincount(np.concatenate([first, last]) - least, minlength=cells), out=before[1:])
+        np.cumsum(np.bincount(both - least, minlength=cells), out=before[1:])
         return Intervals(before[first - least], before[last - least + 1], ends)
 
     def prices(
@@ -283,7 +288,7 @@ class WorstDepth(NamedTuple):
     depth: float = 0.0  # its reducible depth, the mean over its candidates; 0 without candidates
     limit: float = 1.0  # the greatest depth allowed
     by_reads: bool = False  # whether it is the read depth instead
-    by_level: bool = False  # whether only blocks of different levels exceed it, which stay
+    by_level: bool = False  # whether only blocks of different levels exceed it, which the strategy does not merge
 
     @property
     def excess(self) -> float:

@@ -46,7 +46,7 @@ class Boxes:
     lower: IntArray  # int64 (columns, n)
     upper: IntArray  # likewise
     bits: int  # of each rank
-    rows: IntArray | None = None  # tells equal boxes apart, whatever the order of blocks
+    rows: IntArray | None = None  # tells equal boxes apart, so that plans do not depend on the order of blocks
 
     @cached_property
     def places(self) -> tuple[IntArray, IntArray]:

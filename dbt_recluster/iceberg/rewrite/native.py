@@ -148,8 +148,8 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-# Why merges of an application's workers failed, by its id. After the second time they are not tried again: a first
-# time may have been a lost executor or a full disk.
+# The reasons that merges of an application's workers failed, by its id. A second time ends them: the first may have
+# been a lost executor or a full disk.
 _FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
@@ -394,6 +394,9 @@ class NativeWriter:
 
     def _report(self, reason: str) -> None:
         self._failed.append(reason)
+        if not reason.startswith("packages"):
+            logger.warning("Spark's Python workers failed, and Spark's writer takes over, which is slower: %s", reason)
+            return
         logger.warning(
             "Spark's Python workers cannot write blocks, so merges take twice as long: %s. They need "
             "'duckdb>=2' 'pyarrow>=23' fsspec and the driver's version of Python; or set %s to false.",

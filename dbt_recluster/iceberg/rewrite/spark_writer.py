@@ -149,10 +149,7 @@ class TaskFiles:
         tasks = task_attempts(self._table.spark, self._set_id)
         if not tasks:
             return []
-        query, locations = (
-            query_id(self._table.spark, wait_until(self._write)),
-            self._table.java.locationProvider(),
-        )
+        query, locations = query_id(self._table.spark, wait_until(self._write)), self._table.java.locationProvider()
         format_name = self._table.properties.get("write.format.default", "parquet")
         file_format = self._table.iceberg.FileFormat.fromString(format_name)
         paths = []

@@ -50,7 +50,7 @@ class ClassArchive:
 
     def _make(self, class_list: Path, class_path: str) -> None:
         """Remove the list, and leave behind a Java that makes the archive of its classes."""
-        with suppress(OSError):
+        with suppress(OSError, zipfile.BadZipFile):
             # The last line may be unfinished.
             names = [line.partition(" ")[0] for line in class_list.read_text("utf-8", "replace").split("\n")[:-1]]
             class_list.unlink()

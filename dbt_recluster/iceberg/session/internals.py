@@ -18,43 +18,56 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A class of org.apache or of pyspark, its members, with the names of other versions after a slash, and what fails
-# without them.
-_MEMBERS = """
-iceberg.BaseTransaction: cleanUp/cleanUpOnCommitFailure: manifests of a failed commit are left behind
-iceberg.avro.AvroSchemaUtil: makeCompatibleName: columns with odd names are not written natively
-iceberg.data.BaseDeleteLoader: loadPositionDeletes: blocks with deletes are not written natively
-iceberg.inmemory.InMemoryInputFile: newStream: no block is written natively
-iceberg.parquet.ParquetUtil: fileMetrics: no block is written natively
-iceberg.spark.FileRewriteCoordinator: get fetchSetIds fetchNewFiles clearRewrite: Spark's writer merges nothing
-iceberg.spark.ScanTaskSetManager: get stageTasks removeTasks: no merge reads its files
-iceberg.spark.Spark3Util: catalogAndIdentifier describe loadIcebergTable: no table is loaded
-iceberg.spark.SparkTableCache: get add remove: Spark's writer merges nothing
-iceberg.spark.SparkTableUtil: loadMetadataTable: no orphan file is found
-iceberg.spark.source.HasIcebergCatalog: icebergCatalog: no table of a catalog is listed
-iceberg.spark.source.SparkScan: filters/filterExpressions: no reads are taken from queries
-iceberg.spark.source.SparkTable: branch table: no table is loaded
-iceberg.spark.source.SparkWrite: queryId: files of a failed write are left behind
-iceberg.util.JsonUtil: mapper: no properties and snapshots are read
-spark.SparkContext: listenerBus statusStore: files of a failed write are left behind
-spark.deploy.history.EventLogFileReader: apply openEventLog: no event log is imported
-spark.network.util.JavaUtils: byteStringAsMb: no block is written natively on a cluster
-spark.scheduler.LiveListenerBus: waitUntilEmpty: files of a failed write are left behind
-spark.sql.execution.QueryExecution: analyzed observedMetrics optimizedPlan toRdd: no query is planned
-spark.sql.execution.datasources.SparkExpressionConverter: collectResolvedSparkExpression convertToIcebergExpression: \
-no predicate chooses blocks
-spark.sql.internal.SessionState: catalogManager executePlan newHadoopConf sqlParser: no table is found
-spark.status.AppStatusStore: lastStageAttempt taskList: files of a failed write are left behind
-pyspark.SparkContext: _active_spark_context _ensure_initialized _gateway _jsc _jvm _lock: no Spark is started
-pyspark.cloudpickle: register_pickle_by_value: no block is written natively
-pyspark.errors.exceptions.captured.CapturedException: _origin: conflicts are taken for other errors
-pyspark.find_spark_home: _find_spark_home: no Spark is started
-pyspark.java_gateway: launch_gateway: no Spark is started
-pyspark.sql.DataFrame: _jdf _collect_as_arrow/toArrow: no rows are read
-pyspark.sql.SparkSession: _jsparkSession _jvm: no table is loaded
-pyspark.sql.pandas.types: to_arrow_schema: no rows are read
-"""
-MEMBERS = {owner: (names.split(), loss) for owner, names, loss in (x.split(": ") for x in _MEMBERS.split("\n")[1:-1])}
+# Classes of org.apache, and classes and modules of pyspark: their members, with the names of other versions after a
+# slash, and the effect of their absence.
+MEMBERS: dict[str, tuple[list[str], str]] = {
+    "iceberg.BaseTransaction": (["cleanUp/cleanUpOnCommitFailure"], "manifests of a failed commit are left behind"),
+    "iceberg.avro.AvroSchemaUtil": (["makeCompatibleName"], "columns with odd names are not written natively"),
+    "iceberg.data.BaseDeleteLoader": (["loadPositionDeletes"], "blocks with deletes are not written natively"),
+    "iceberg.inmemory.InMemoryInputFile": (["newStream"], "no block is written natively"),
+    "iceberg.parquet.ParquetUtil": (["fileMetrics"], "no block is written natively"),
+    "iceberg.spark.FileRewriteCoordinator": (
+        ["get", "fetchSetIds", "fetchNewFiles", "clearRewrite"],
+        "Spark's writer merges nothing",
+    ),
+    "iceberg.spark.ScanTaskSetManager": (["get", "stageTasks", "removeTasks"], "no merge reads its files"),
+    "iceberg.spark.Spark3Util": (["catalogAndIdentifier", "describe", "loadIcebergTable"], "no table is loaded"),
+    "iceberg.spark.SparkTableCache": (["get", "add", "remove"], "Spark's writer merges nothing"),
+    "iceberg.spark.SparkTableUtil": (["loadMetadataTable"], "no orphan file is found"),
+    "iceberg.spark.source.HasIcebergCatalog": (["icebergCatalog"], "no table of a catalog is listed"),
+    "iceberg.spark.source.SparkScan": (["filters/filterExpressions"], "no reads are taken from queries"),
+    "iceberg.spark.source.SparkTable": (["branch", "table"], "no table is loaded"),
+    "iceberg.spark.source.SparkWrite": (["queryId"], "files of a failed write are left behind"),
+    "iceberg.util.JsonUtil": (["mapper"], "no properties and snapshots are read"),
+    "spark.SparkContext": (["listenerBus", "statusStore"], "files of a failed write are left behind"),
+    "spark.deploy.history.EventLogFileReader": (["apply", "openEventLog"], "no event log is imported"),
+    "spark.network.util.JavaUtils": (["byteStringAsMb"], "no block is written natively on a cluster"),
+    "spark.scheduler.LiveListenerBus": (["waitUntilEmpty"], "files of a failed write are left behind"),
+    "spark.sql.execution.QueryExecution": (
+        ["analyzed", "observedMetrics", "optimizedPlan", "toRdd"],
+        "no query is planned",
+    ),
+    "spark.sql.execution.datasources.SparkExpressionConverter": (
+        ["collectResolvedSparkExpression", "convertToIcebergExpression"],
+        "no predicate chooses blocks",
+    ),
+    "spark.sql.internal.SessionState": (
+        ["catalogManager", "executePlan", "newHadoopConf", "sqlParser"],
+        "no table is found",
+    ),
+    "spark.status.AppStatusStore": (["lastStageAttempt", "taskList"], "files of a failed write are left behind"),
+    "pyspark.SparkContext": (
+        ["_active_spark_context", "_ensure_initialized", "_gateway", "_jsc", "_jvm", "_lock"],
+        "no Spark is started",
+    ),
+    "pyspark.cloudpickle": (["register_pickle_by_value"], "no block is written natively"),
+    "pyspark.errors.exceptions.captured.CapturedException": (["_origin"], "conflicts are taken for other errors"),
+    "pyspark.find_spark_home": (["_find_spark_home"], "no Spark is started"),
+    "pyspark.java_gateway": (["launch_gateway"], "no Spark is started"),
+    "pyspark.sql.DataFrame": (["_jdf", "_collect_as_arrow/toArrow"], "no rows are read"),
+    "pyspark.sql.SparkSession": (["_jsparkSession", "_jvm"], "no table is loaded"),
+    "pyspark.sql.pandas.types": (["to_arrow_schema"], "no rows are read"),
+}
 
 
 def reads_sets_by_name(spark: SparkSession) -> bool:
