@@ -131,12 +131,16 @@ def timed_in_spark(spark: Any, call: Callable[[], object]) -> tuple[float, float
 
 def _processor_seconds(spark: Any) -> float:
     """Return the processor seconds of Spark's JVM and of the Python workers below it, ended ones included."""
-    parents, ticks = {}, {}
+    return sum(sum(map(int, fields[11:15])) for fields in processes(spark).values()) / os.sysconf("SC_CLK_TCK")
+
+
+def processes(spark: Any) -> dict[str, list[str]]:
+    """Return the fields after the name in /proc/<id>/stat of Spark's JVM, which comes first, and all below it."""
+    fields: dict[str, list[str]] = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-            parents[process], ticks[process] = fields[1], sum(map(int, fields[11:15]))
-    of_jvm = {str(spark.sparkContext._gateway.proc.pid)}
-    while more := {process for process, parent in parents.items() if parent in of_jvm} - of_jvm:
-        of_jvm |= more
-    return sum(ticks[process] for process in of_jvm) / os.sysconf("SC_CLK_TCK")
+            fields[process] = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    of_jvm = [str(spark.sparkContext._gateway.proc.pid)]
+    for process in of_jvm:
+        of_jvm += [below for below, values in fields.items() if values[1] == process]
+    return {process: fields[process] for process in of_jvm}

@@ -4,8 +4,8 @@
     python benchmarks/larger_than_memory.py --heap-mb 1024 --times 2
 
 The rows are random bytes, which no encoding makes smaller: a set has as many bytes in memory as on disk. It is merged
-twice: from loads that are sorted inside, which are read by ranges, and from loads that are not, which are shuffled.
-Printed are sizes, time, and the most memory the process held. Exit code 1 when a row is lost or doubled.
+from loads that are sorted inside and from loads that are not, natively and by Spark's writer. Printed are sizes, time,
+and the most memory that the JVM and the Python workers held. Exit code 1 when a row is lost or doubled.
 """
 
 from __future__ import annotations
@@ -30,21 +30,19 @@ def main() -> None:
     memory = {"spark.master": "local[2]", "spark.driver.memory": f"{options.heap_mb}m"}
     with command.own_spark("memory", memory) as (spark, _):
         rows = int(options.heap_mb * 2**20 * options.times / ROW_BYTES)
-        ways = [run(spark, name, rows) for name in ("sorted", "unsorted")]
-    for each in ways:
-        print(
-            f"{each['loads']:8} a set of {each['mb']} MB in {each['sets']} set, heap {options.heap_mb} MB: "
-            f"{each['files_before']} files into {each['files_after']} in {each['seconds']} s, "
-            f"process at most {each['process_mb']} MB"
-        )
+        ways = [run(spark, name, native, rows) for native in ("true", "false") for name in ("sorted", "unsorted")]
+    columns = ("loads", "native", "mb", "sets", "files_before", "files_after", "seconds", "jvm_mb", "python_mb")
+    command.show(columns, [[each[column] for column in columns] for each in ways])
     command.save(options, {"ways": ways})
 
 
-def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
+def run(spark: Any, loads: str, native: str, rows: int) -> dict[str, Any]:
     """Make a table of so many rows in 8 loads and recluster it to the end."""
+    from dbt_recluster.iceberg.rewrite.native import SWITCH
     from dbt_recluster.maintenance import recluster
 
-    name = f"lake.db.{loads}"
+    spark.conf.set(SWITCH, native)
+    name = f"lake.db.{loads}_{native}"
     spark.sql(f"create table {name} (k bigint, v binary) using iceberg")
     # As a model with cluster_by begins: the key is there before the data, and with it the size of row groups.
     recluster(spark, name, "k")
@@ -59,20 +57,24 @@ def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
         started = time.monotonic()
         report = recluster(spark, name, "k", depth=1, block_rows=rows // 8, final=True)
         seconds = time.monotonic() - started
+    jvm, *workers = map(highest_mb, command.processes(spark))
+    spark.sql(f"drop table {name} purge")
     return {
         "loads": loads,
+        "native": native,
         "mb": size[0] // 2**20,
         "sets": sum(each.sets for each in report.rounds),
         "files_before": size[1],
-        "files_after": spark.sql(f"select count(*) from {name}.files").first()[0],
+        "files_after": report.blocks_after,
         "seconds": round(seconds, 1),
-        "process_mb": highest_mb(spark),
+        "jvm_mb": jvm,
+        "python_mb": sum(workers),
     }
 
 
-def highest_mb(spark: Any) -> int:
-    """Return the most memory that the JVM's process has held, heap and all."""
-    status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status").read_text()
+def highest_mb(process: str) -> int:
+    """Return the most memory that a process has held."""
+    status = Path(f"/proc/{process}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 

@@ -2,11 +2,13 @@
 
     python benchmarks/merge.py                   # scale 1, 3 pairs: about 20 minutes on two cores
     python benchmarks/merge.py --scale 0.1 --cases sorted
+    python benchmarks/merge.py --cases sorted --s3   # on a SeaweedFS, which counts requests and bytes
 
 Every way reads the same files and is asked for as many blocks, in turn, in one Spark session; the table is taken back
 to the last load before each. Ours are the whole call, recluster(..., final=True, depth=1), with the native writer and
 with Spark's. Reported are medians of the wall time, of the processor time of Spark's JVM and its Python workers (which
-other work on the machine disturbs less) and of each pair's ratio, and the bytes written.
+other work on the machine disturbs less) and of each pair's ratio, and the bytes written; on S3 also the requests
+(a HEAD counts as GET) and all bytes that the store sent or received, of the last run.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import platform
 import statistics
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,24 +76,35 @@ def main() -> None:
     options = parse_arguments()
     data = command.ROOT / "integration_tests" / "data" / f"sf{options.scale:g}"
     source = command.tpch(data, options.scale, "lineitem") / "lineitem.parquet"
-    with command.own_directory("merge") as directory:
-        memory = {"spark.driver.memory": options.memory} if options.memory else {}
-        spark = embedded.start(str(directory), memory)
-        spark.sql("create schema if not exists benchmark")
-        cases = {case: run_case(spark, case, source, options) for case in options.cases}
+    with command.own_directory("merge") as directory, ExitStack() as stack:
+        settings = {"spark.driver.memory": options.memory} if options.memory else {}
+        store = None
+        if options.s3:
+            import postgres
+            import s3
+
+            store = stack.enter_context(s3.server_or_skip(directory / "store", "s3"))
+            settings |= store.settings("s3", stack.enter_context(postgres.server()))
+        spark = embedded.start(str(directory / "lake"), settings)
+        spark.sql(f"create schema {'lake' if store else 'spark_catalog'}.benchmark")
+        cases = {case: run_case(spark, case, source, options, store) for case in options.cases}
     command.save(options, {"cores": os.cpu_count(), "system": platform.platform(), "cases": cases})
 
 
-def run_case(spark: Any, case: str, source: Path, options: argparse.Namespace) -> dict[str, Any]:
+def run_case(spark: Any, case: str, source: Path, options: argparse.Namespace, store: Any) -> dict[str, Any]:
     """Measure and print a case; return the figures of each way."""
-    name = f"benchmark.{case}"
+    name = f"{'lake' if store else 'spark_catalog'}.benchmark.{case}"
     print(f"\n{case}: {SHAPES[case].description}", flush=True)
     reset, ways = ways_of(spark, name, load(spark, name, source, SHAPES[case]))
     written: dict[str, int] = {}
+    of_store: dict[str, dict[str, Any]] = {}
 
     def measured(way: str) -> tuple[float, float]:
         reset()
+        before = store and (store.requests(), store.bytes())
         result = command.timed_in_spark(spark, ways[way])
+        if store:
+            of_store[way] = {"requests": store.requests() - before[0], "traffic": (store.bytes() - before[1]) / 1e6}
         written[way] = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
         return result
 
@@ -107,12 +121,16 @@ def run_case(spark: Any, case: str, source: Path, options: argparse.Namespace) -
             "megabytes": written[way] / 1e6,
             "all_seconds": seconds,
             "all_processor_seconds": busy,
+            **of_store.get(way, {}),
         }
         for way, (seconds, busy) in took.items()
     }
     units = ("seconds", "processor_seconds", "ratio", "processor_ratio", "megabytes")
     header = ("", "seconds", "processor", f"{first} / it", "by processor", "MB")
     command.show(header, [(way, *(each[unit] for unit in units)) for way, each in figures.items()])
+    if store:
+        rows = [(way, str(dict(each["requests"])), each["traffic"]) for way, each in figures.items()]
+        command.show(("", "requests", "MB sent or received"), rows)
     return figures
 
 
@@ -123,12 +141,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=5, help="how often each way is run, after one to warm up")
     parser.add_argument("--cases", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--s3", action="store_true", help="keep the table in an object store (from Maven and PyPI)")
     parser.add_argument("--memory", help="heap of Spark's JVM; that of `method: embedded` by default")
     return parser.parse_args()
 
 
 def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object], dict[str, Callable[[], object]]]:
     """Return what takes a table back to its last load, and the ways to rewrite it."""
+    system = f"{name.partition('.')[0]}.system"
     last_load = f"select max_by(snapshot_id, committed_at) from {name}.snapshots where operation = 'append'"
     snapshot_id = spark.sql(last_load).first()[0]
     size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
@@ -141,7 +161,7 @@ def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object
     def procedure(strategy: str) -> None:
         order = ", sort_order => 'l_shipdate ASC NULLS FIRST'" if strategy == "sort" else ""
         spark.sql(
-            f"call system.rewrite_data_files(table => '{name}', strategy => '{strategy}'{order}, "
+            f"call {system}.rewrite_data_files(table => '{name}', strategy => '{strategy}'{order}, "
             f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{size // LOADS}'))"
         ).collect()
 
@@ -151,7 +171,7 @@ def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object
         partial(procedure, "sort"),
         partial(procedure, "binpack"),
     )
-    reset = partial(spark.sql, f"call system.set_current_snapshot('{name}', {snapshot_id})")
+    reset = partial(spark.sql, f"call {system}.set_current_snapshot('{name}', {snapshot_id})")
     return reset, dict(zip(WAYS, calls, strict=True))
 
 
