@@ -2,6 +2,7 @@
 
     python benchmarks/larger_than_memory.py            # a heap of 512 MB, a set of four times that
     python benchmarks/larger_than_memory.py --heap-mb 1024 --times 2
+    python benchmarks/larger_than_memory.py --python 2816m  # 256 MB for DuckDB in each of two workers
 
 The rows are random bytes, which no encoding makes smaller: a set has as many bytes in memory as on disk. It is merged
 from loads that are sorted inside and from loads that are not, natively and by Spark's writer. Printed are sizes, time,
@@ -26,12 +27,15 @@ def main() -> None:
     parser = command.parser(__doc__)
     parser.add_argument("--heap-mb", type=int, default=512)
     parser.add_argument("--times", type=float, default=4, help="size of the set, in heaps")
+    parser.add_argument("--python", help="spark.executor.pyspark.memory: addresses of each worker")
     options = parser.parse_args()
     memory = {"spark.master": "local[2]", "spark.driver.memory": f"{options.heap_mb}m"}
+    if options.python:
+        memory["spark.executor.pyspark.memory"] = options.python
     with command.own_spark("memory", memory) as (spark, _):
         rows = int(options.heap_mb * 2**20 * options.times / ROW_BYTES)
         ways = [run(spark, name, native, rows) for native in ("true", "false") for name in ("sorted", "unsorted")]
-    columns = ("loads", "native", "mb", "sets", "files_before", "files_after", "seconds", "jvm_mb", "python_mb")
+    columns = ("loads", "mb", "sets", "writer", "files_before", "files_after", "seconds", "jvm_mb", "python_mb")
     command.show(columns, [[each[column] for column in columns] for each in ways])
     command.save(options, {"ways": ways})
 
@@ -39,7 +43,7 @@ def main() -> None:
 def run(spark: Any, loads: str, native: str, rows: int) -> dict[str, Any]:
     """Make a table of so many rows in 8 loads and recluster it to the end."""
     from dbt_recluster.iceberg.rewrite.native import SWITCH
-    from dbt_recluster.maintenance import recluster
+    from dbt_recluster.maintenance import clustering_history, recluster
 
     spark.conf.set(SWITCH, native)
     name = f"lake.db.{loads}_{native}"
@@ -57,11 +61,12 @@ def run(spark: Any, loads: str, native: str, rows: int) -> dict[str, Any]:
         started = time.monotonic()
         report = recluster(spark, name, "k", depth=1, block_rows=rows // 8, final=True)
         seconds = time.monotonic() - started
+    writer = clustering_history(spark, name).entries[-1].writer
     jvm, *workers = map(highest_mb, command.processes(spark))
     spark.sql(f"drop table {name} purge")
     return {
         "loads": loads,
-        "native": native,
+        "writer": writer,
         "mb": size[0] // 2**20,
         "sets": sum(each.sets for each in report.rounds),
         "files_before": size[1],

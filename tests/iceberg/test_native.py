@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tables import EXTREMES, checksum, local_path, make_table, merge_method, met
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.iceberg.rewrite.native import SWITCH, NativeWriter
+from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import clustering_history, recluster
@@ -285,6 +287,35 @@ def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
     with spark_settings(spark, {SWITCH: "false"}):
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     assert writers(spark, name) == ["spark: off"]
+
+
+@pytest.mark.parametrize(
+    ("given", "megabytes"),
+    [
+        ({"master": "local[2]"}, 1024),
+        ({"master": "yarn"}, 192),  # of the least overhead, 384
+        ({"master": "yarn", "executor.cores": "4", "executor.memory": "8g"}, 0),  # 819 for four cores
+        ({"master": "yarn", "executor.cores": "4", "executor.memoryOverhead": "4096"}, 512),
+        ({"master": "yarn", "executor.memory": "8g", "executor.memoryOverheadFactor": "0.2"}, 819),
+        (
+            {
+                "master": "k8s://x",
+                "executor.cores": "4",
+                "executor.memory": "8g",
+                "kubernetes.memoryOverheadFactor": "0.4",
+            },
+            409,
+        ),
+        # Limits of addresses, of which a worker reserves over two gigabytes.
+        ({"master": "local[2]", "executor.pyspark.memory": "2g"}, 0),
+        ({"master": "yarn", "executor.cores": "2", "executor.pyspark.memory": "6g"}, 384),
+    ],
+)
+def test_a_task_gets_half_of_its_share_for_python(spark: Any, given: dict[str, str], megabytes: int) -> None:
+    parse = jvm(spark).org.apache.spark.network.util.JavaUtils.byteStringAsMb
+    settings = {f"spark.{name}": value for name, value in given.items()}
+    with nullcontext() if megabytes else pytest.raises(native.NotNative, match="memory"):
+        assert native.task_memory(settings, parse) >> 20 == megabytes
 
 
 def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import re
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -164,6 +164,8 @@ _UNSORTED_SHARE = 0.1
 _MOST_DELETED = 1_000_000
 _TASK_MEMORY = 1 << 30
 _LEAST_MEMORY = 128 << 20
+# What a worker with DuckDB and Arrow reserves of its address space before its first row: 2.1 GB in all.
+_ADDRESSES_MB = 2304
 _BATCH_BYTES = 8 << 20  # compressed
 
 
@@ -251,7 +253,10 @@ class NativeWriter:
             macros=MACROS,
             variables=self._sql.variables,
             parquet=self._parquet_options(properties),
-            memory_bytes=self._memory(),
+            memory_bytes=task_memory(
+                dict(self.table.spark.sparkContext.getConf().getAll()),
+                jvm(self.table.spark).org.apache.spark.network.util.JavaUtils.byteStringAsMb,
+            ),
             store=self._store(),
         )
 
@@ -296,20 +301,6 @@ class NativeWriter:
         if unknown := next((name for name in _S3A_OTHERS if given[name]), None):
             raise NotNative(f"store: {unknown}")
         return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
-
-    def _memory(self) -> int:
-        """Return the memory of DuckDB in a task: the share for Python of the executor's container, at most 1 GB."""
-        conf = self.table.spark.sparkContext.getConf()
-        if conf.get("spark.master", "").startswith(("local", "spark:")):
-            return _TASK_MEMORY
-        cores = max(1, int(conf.get("spark.executor.cores", "1") or 1))
-        size = jvm(self.table.spark).org.apache.spark.network.util.JavaUtils.byteStringAsMb
-        given = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
-        heap = size(conf.get("spark.executor.memory", "1g"))
-        megabytes = size(given) if given else max(384, heap // 10)
-        if (memory := (megabytes << 20) // cores // 2) < _LEAST_MEMORY:
-            raise NotNative("memory")
-        return int(min(memory, _TASK_MEMORY))
 
     def _parquet_options(self, properties: Mapping[str, str]) -> dict[str, Any]:
         """Return the options of Arrow's writer that follow the table's properties."""
@@ -575,6 +566,33 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
 def _arrow_field(name: str, kind: pa.DataType, field_id: int, required: bool) -> pa.Field:
     metadata = {b"PARQUET:field_id": str(field_id).encode()}
     return pa.field(name, kind, nullable=not required, metadata=metadata)
+
+
+def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) -> int:
+    """Return the bytes that DuckDB gets in a task, at most 1 GB: half the container's share for Python of a core.
+
+    Args:
+        settings: Of Spark.
+        megabytes: Spark's parser of sizes.
+
+    Raises:
+        NotNative: It is too little.
+    """
+    cores = max(1, int(settings.get("spark.executor.cores") or 1))
+    if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
+        share = megabytes(limit) // cores - _ADDRESSES_MB
+    elif settings.get("spark.master", "").startswith(("local", "spark:")):
+        return _TASK_MEMORY
+    elif overhead := settings.get("spark.executor.memoryOverhead"):
+        share = megabytes(overhead) // cores
+    else:
+        # Kubernetes sets its factor to 0.4 for Python.
+        names = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
+        factor = next((float(settings[name]) for name in names if settings.get(name)), 0.1)
+        share = max(384, int(megabytes(settings.get("spark.executor.memory", "1g")) * factor)) // cores
+    if (memory := (share << 20) // 2) < _LEAST_MEMORY:
+        raise NotNative("memory")
+    return min(memory, _TASK_MEMORY)
 
 
 def _are_few_positions(deletes: Sequence[Any]) -> bool:
