@@ -1,6 +1,7 @@
 """Bytes rewritten and bytes read together, on S3 by Spark and Trino: what a table costs at each rate of reading.
 
     python benchmarks/total_cost.py --json benchmarks/results/total_cost.json
+    python benchmarks/total_cost.py --scale 0.2 --loads 8 --policies dbt-recluster "Spark's writer"
 
 TPC-H's lineitem and orders arrive by order date, 3 % of the orders late, each load sorted by the key. Every policy gets
 the same files. After some loads, Spark and Trino run the TPC-H queries that read lineitem, with the validation
@@ -191,7 +192,10 @@ class Lake:
             "dbt-recluster": lambda schema, name, _: self._recluster(schema, name),
             **{f"auto at {rate}": auto(rate) for rate in RATES},
         }
-        return {name: keep for name, keep in policies.items() if name in (self.options.policies or policies)}
+        if not self.options.policies:
+            return policies
+        policies["Spark's writer"] = lambda schema, name, _: self._recluster(schema, name, native=False)
+        return {name: policies[name] for name in self.options.policies}
 
     def measure(self, policy: str, keep: Callable[[str, str, int], None]) -> dict[str, Any]:
         """Load and keep the tables of a policy; return what keeping and reading them takes."""
@@ -265,9 +269,11 @@ class Lake:
         """Return the mean size of a block of the loads."""
         return int(statistics.mean(file.fileSizeInBytes() for load in self.loads[name] for file in load))
 
-    def _recluster(self, schema: str, name: str, **options: Any) -> None:
+    def _recluster(self, schema: str, name: str, native: bool = True, **options: Any) -> None:
+        from dbt_recluster.iceberg.rewrite.native import SWITCH
         from dbt_recluster.maintenance import ClusteredTable, recluster
 
+        self.spark.conf.set(SWITCH, str(native).lower())
         table = ClusteredTable(self.spark, f"lake.{schema}.{name}", self.keys[name])
         recluster(self.spark, table, block_rows=self.options.block_rows, trigger="run", **options)
 
