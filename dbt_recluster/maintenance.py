@@ -421,8 +421,8 @@ def clustering_information(
     *,
     block_rows: int | None = None,
 ) -> dict[str, Any]:
-    """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, every other
-    metric, and how many blocks have which depth. Changes nothing.
+    """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, and how many
+    blocks have which depth. ``format: json`` has every metric. Changes nothing.
 
     Args:
         block_rows: Rows in a full block, for what counts as a small one.

@@ -75,6 +75,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
+    from dbt_recluster.clustering.verdict import VERDICTS
     from dbt_recluster.maintenance import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
@@ -105,6 +106,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
+    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning) for verdict, meaning in VERDICTS.items()]
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
 
 

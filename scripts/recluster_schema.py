@@ -60,7 +60,7 @@ _OF_PARSER: dict[Any, dict[str, Any]] = {
     options.parse_depth: {"anyOf": [_ABOVE_ZERO, {"const": options.AUTO}]},
     options.parse_strategy: {"enum": list(STRATEGIES)},
     options.parse_merge_blocks: _count(2),
-    options.parse_row_count: _count(1),
+    options.parse_count: _count(1),
     options.parse_bytes: {
         "anyOf": [
             {"type": "integer", "minimum": 1},

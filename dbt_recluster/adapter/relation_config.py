@@ -32,6 +32,7 @@ from dbt_recluster.iceberg.table_properties import (
 )
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
+from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.tables import ModelOptions
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
@@ -41,9 +42,10 @@ _REDACTED = "*********(redacted)"
 _RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, SETTLED)
 _COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
+_FUNCTIONS = (*(f"{kind.name}s" for kind in TRANSFORMS if issubclass(kind, Span)), Truncate.name, "bucket")
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
-    r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
+    rf"(?:({'|'.join(_FUNCTIONS)})\((.+?)(?:, (\d+))?\)|(.+?))"
     r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
 )
 

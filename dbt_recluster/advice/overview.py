@@ -35,11 +35,7 @@ class Overview(Result):
 
     Attributes:
         table, cluster_key: The table, and its key.
-        verdict: ``well clustered``; ``deep``: above the threshold, and a recluster would merge blocks; ``stuck``: above
-            the threshold, and nothing may be merged; ``well clustered by level``: above it, but no level is, by which
-            ``peak`` and ``above_average`` merge; ``suspended``; ``unclustered``: it has no cluster key; ``not
-            clusterable``: its key's type has no order, or its files record no bounds of it; ``missing``: there is no
-            such table; ``failing``: it cannot be read, or its options or its key are refused.
+        verdict: One of the [verdicts](#clustering_overview-verdicts).
         reason: Why.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
@@ -90,7 +86,7 @@ class Overview(Result):
     def rank(self) -> tuple[Any, ...]:
         """Sorts tables: the worst verdict first, then the most gain for a byte, then the deepest by its threshold."""
         depth = (self.depth or 0.0) / (self.threshold or 1.0)
-        return VERDICTS.index(self.verdict), -(self.gain_per_gigabyte or 0.0), -depth, self.table
+        return list(VERDICTS).index(self.verdict), -(self.gain_per_gigabyte or 0.0), -depth, self.table
 
 
 def totals(tables: Sequence[Overview]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ parse_depth = parser(
     f"a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, or {AUTO}", _depth
 )
 parse_strategy = parser(f"one of {', '.join(STRATEGIES)}", lambda name: name if name in STRATEGIES else None)
-parse_row_count = count_up_to(MAX_BLOCK_ROWS)
+parse_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_seconds = parser(
     "a number of seconds above 0",
@@ -445,7 +445,7 @@ class ReclusterOptions:
         metavar="PREDICATE",
     )
     block_rows: int = option(
-        parse_row_count,
+        parse_count,
         "The most rows in a block that a merge writes; loads write files as Spark does.",
         default=1_000_000,
         example="500000",

@@ -375,7 +375,7 @@ class Recluster:
         """
         started, result = time.monotonic(), self._result
         self._prepare()
-        if (nothing := self._nothing_to_do()) is not None:
+        if (nothing := self._nothing_after_build()) is not None:
             self._report(nothing)
             result.blocks_before = result.blocks_after = block_count(self._table)
         else:
@@ -431,7 +431,7 @@ class Recluster:
             self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
-    def _nothing_to_do(self) -> Plan | None:
+    def _nothing_after_build(self) -> Plan | None:
         """Return an empty plan if there is a reason to skip reclustering after a build, or None to proceed.
 
         A recluster by hand always reports how deep the whole table is, and so does one that waits for a condition.

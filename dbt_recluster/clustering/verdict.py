@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Literal, get_args
+from typing import Literal
 
 from dbt_recluster.planner import Plan, Reason, Why
 from dbt_recluster.text import count_noun, size
 
-# The worst first.
 Verdict = Literal[
     "failing",
     "missing",
@@ -21,7 +20,20 @@ Verdict = Literal[
     "well clustered by level",
     "well clustered",
 ]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+# What each says of a table, the worst first.
+VERDICTS: dict[Verdict, str] = {
+    "failing": "It cannot be read, or its key or options are refused.",
+    "missing": "It is a model's, and does not exist.",
+    "deep": "It is above its threshold, and a recluster would merge blocks.",
+    "stuck": "No merge brings it below its threshold ([reasons](../guides/not-reclustered.md#it-needs-nothing)).",
+    "not clusterable": "It has a key of a type without an order, or no bounds of it.",
+    "suspended": "It is suspended; its depth is shown.",
+    "unclustered": "It has no cluster key.",
+    "well clustered by level": "It is above its threshold, but no level is, by which `peak` and `above_average` merge.",
+    "well clustered": "It needs nothing.",
+}
+# Depth and threshold say why.
+EXPLAINED_BY_DEPTH = ("deep", "well clustered")
 
 
 def verdict_of(plan: Plan, *, is_suspended: bool = False) -> Verdict:

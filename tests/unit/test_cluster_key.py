@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.key.transforms import Day, Hour, Month, Transform, Truncate, Year
+from dbt_recluster.key.transforms import TRANSFORMS, Day, Hour, Month, Transform, Truncate, Year
 
 TYPES = {
     "id": "bigint",
@@ -94,6 +94,10 @@ id; drop table x | days(ts)) -- """
 def test_what_is_no_key_is_refused_with_the_reason(written: Any, message: str) -> None:
     with pytest.raises(ClusterKeyError, match=message):
         parse_cluster_key(written).check(COLUMNS)
+
+
+def test_every_transform_takes_a_type() -> None:
+    assert [kind for kind in TRANSFORMS if kind.written and not kind.types.fget(kind)] == []  # type: ignore[attr-defined]
 
 
 def test_a_string_may_hold_several_items() -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
@@ -21,6 +21,7 @@ import yaml
 
 from dbt_recluster import maintenance
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
+from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.maintenance import OPERATIONS, estimate_recluster
 from dbt_recluster.operations.declaration import documented_arguments
 from dbt_recluster.operations.tables import MODEL_OPTIONS
@@ -103,6 +104,10 @@ def test_the_package_names_the_pythons_that_ci_runs() -> None:
     assert named == ci["jobs"]["test"]["strategy"]["matrix"]["python"]
 
 
+def test_every_verdict_has_a_meaning() -> None:
+    assert tuple(VERDICTS) == get_args(Verdict)
+
+
 def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
     assert set(ReclusteringOptions.__annotations__) == set(RECLUSTER_OPTIONS) - {"after", "reads", "when"}
     unknown: dict[str, bool] = {"final": True}
@@ -121,6 +126,7 @@ OTHER = (
     "saves reads of single columns more than it costs",
     "need the blocks' bytes",
     "the example query of recluster_when does not read",
+    *VERDICTS.values(),
 )
 
 

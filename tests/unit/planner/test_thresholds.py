@@ -43,7 +43,7 @@ def test_the_curve_is_what_the_planner_does(threshold: float, monkeypatch: pytes
 def test_the_figures_of_a_curve_are_those_of_its_design(columns: int) -> None:
     """Means over the three workloads of as many columns whose loads overlap."""
     design = (BENCHMARKS.parent / "docs" / "design" / "curves.md").read_text()
-    table = design.split("### What a threshold means")[1].split("###")[0]
+    table = design.split("### What a threshold means")[1].split("\n#")[0]
     lines = [
         re.findall(r"([\d.]+) / ([\d.]+)", line)
         for line in table.splitlines()
