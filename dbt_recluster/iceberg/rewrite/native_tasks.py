@@ -7,6 +7,7 @@ returns the reason, and Spark's writer takes over.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import os
 import select
@@ -14,6 +15,7 @@ import shutil
 import stat
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,9 +24,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-# Bytes that one request reads from a remote file, and from its end.
-_CHUNK_BYTES = 2 << 20
+# Bytes that one request reads from the end of a remote file, and of a row group that one request reads whole.
 _FOOTER_BYTES = 64 << 10
+_GROUP_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _connection(job: NativeJob, threads: int, sizes: Mapping[str, int]) -> Itera
         with duckdb.connect(config=settings) as connection:
             connection.execute("set timezone = 'UTC'")
             if job.store is not None:
-                connection.register_filesystem(_for_duckdb(_file_system(job), sizes))
+                connection.register_filesystem(_for_duckdb(_file_system(job), sizes, job.memory_bytes // 4))
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -418,32 +420,57 @@ def _file_system(job: NativeJob) -> Any:
     return pyarrow.fs.LocalFileSystem() if job.store is None else pyarrow.fs.S3FileSystem(**job.store)
 
 
-def _for_duckdb(files: Any, sizes: Mapping[str, int]) -> Any:
-    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read; ``sizes`` are those of its files, by path."""
+def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
+    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read, and keep row groups in so much memory.
+
+    ``sizes`` are those of the files, by path.
+    """
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     opened = functools.cache(files.open_input_file)
 
     @functools.cache
     def end(path: str) -> Any:
-        start = max(0, sizes[path] - _FOOTER_BYTES)
-        return opened(path).read_at(sizes[path] - start, start)
+        """Return the footer, with what one request reads before it."""
+        least = min(sizes[path], _FOOTER_BYTES)
+        data = opened(path).read_at(least, sizes[path] - least)
+        length = min(sizes[path], 8 + int.from_bytes(data[-8:-4], "little"))
+        return data if length <= least else opened(path).read_at(length, sizes[path] - length)
 
-    # A request takes as long as reading a chunk, and the next block may begin in the same one.
-    @functools.lru_cache(maxsize=32)
-    def chunk(path: str, number: int) -> Any:
-        start = number * _CHUNK_BYTES
-        return opened(path).read_at(min(_CHUNK_BYTES, sizes[path] - start), start)
+    @functools.cache
+    def row_groups(path: str) -> list[tuple[int, int]]:
+        """Return where each row group starts and ends."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        footer = pq.read_metadata(pa.BufferReader(end(path)))
+        ranges = []
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            columns = [group.column(place) for place in range(group.num_columns)]
+            start = min(of.dictionary_page_offset or of.data_page_offset for of in columns)
+            ranges.append((start, start + sum(of.total_compressed_size for of in columns)))
+        return sorted(ranges)
+
+    # DuckDB reads column by column, a request takes as long as reading megabytes, and the next block may begin in the
+    # same row group.
+    @functools.lru_cache(maxsize=max(2, memory_bytes // _GROUP_BYTES))
+    def range_of(path: str, first: int, last: int) -> Any:
+        return opened(path).read_at(last - first, first)
+
+    # DuckDB reads columns at the same time, and all but the first would miss the cache.
+    locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def read(path: str, place: int, count: int) -> Any:
-        start = sizes[path] - len(end(path))
-        if place >= start:
-            return end(path)[place - start : place - start + count]
-        if count >= _CHUNK_BYTES:
-            return opened(path).read_at(count, place)
-        first, last = place // _CHUNK_BYTES, (place + count - 1) // _CHUNK_BYTES
-        data = b"".join(chunk(path, number) for number in range(first, last + 1))
-        return data[place - first * _CHUNK_BYTES :][:count]
+        with locks[path]:
+            start = sizes[path] - len(end(path))
+            if place >= start:
+                return end(path)[place - start : place - start + count]
+            groups = row_groups(path)
+            first, last = groups[max(0, bisect.bisect_right(groups, (place, sizes[path])) - 1)]
+            if first <= place and place + count <= last <= first + _GROUP_BYTES:
+                return range_of(path, first, last)[place - first : place - first + count]
+        return opened(path).read_at(count, place)
 
     class Files(ArrowFSWrapper):  # type: ignore[misc]
         cachable = False
