@@ -1,6 +1,6 @@
 """Our merge beside Iceberg's own rewrites of the same files: TPC-H lineitem by l_shipdate, in 8 loads.
 
-    python benchmarks/merge.py                   # scale 1, 3 pairs: about 20 minutes on two cores
+    python benchmarks/merge.py --pairs 3         # scale 1: half an hour on two cores
     python benchmarks/merge.py --scale 0.1 --cases sorted
     python benchmarks/merge.py --cases sorted --s3   # on a SeaweedFS, which counts requests and bytes
 

@@ -24,9 +24,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-# Bytes that one request reads from the end of a remote file, and of a row group that one request reads whole.
+# Bytes that one request reads from the end of a remote file, and the most of neighbouring columns of a row group.
 _FOOTER_BYTES = 64 << 10
-_GROUP_BYTES = 8 << 20
+_RANGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -421,9 +421,12 @@ def _file_system(job: NativeJob) -> Any:
 
 
 def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
-    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read, and keep row groups in so much memory.
+    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read.
 
-    ``sizes`` are those of the files, by path.
+    Args:
+        files: The file system.
+        sizes: Of the files, by path, in bytes.
+        memory_bytes: For what has been read.
     """
     from fsspec.implementations.arrow import ArrowFSWrapper
 
@@ -431,30 +434,35 @@ def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
 
     @functools.cache
     def end(path: str) -> Any:
-        """Return the footer, with what one request reads before it."""
+        """Return the end of a file, with the whole footer."""
         least = min(sizes[path], _FOOTER_BYTES)
         data = opened(path).read_at(least, sizes[path] - least)
         length = min(sizes[path], 8 + int.from_bytes(data[-8:-4], "little"))
         return data if length <= least else opened(path).read_at(length, sizes[path] - length)
 
     @functools.cache
-    def row_groups(path: str) -> list[tuple[int, int]]:
-        """Return where each row group starts and ends."""
+    def ranges(path: str) -> list[tuple[int, int]]:
+        """Return the starts and ends of what one request reads: neighbouring columns of a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         footer = pq.read_metadata(pa.BufferReader(end(path)))
-        ranges = []
+        found = [(0, 0)]
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             columns = [group.column(place) for place in range(group.num_columns)]
-            start = min(of.dictionary_page_offset or of.data_page_offset for of in columns)
-            ranges.append((start, start + sum(of.total_compressed_size for of in columns)))
-        return sorted(ranges)
+            starts = [of.dictionary_page_offset or of.data_page_offset for of in columns]
+            first = sizes[path]
+            for start, of in sorted(zip(starts, columns, strict=True), key=lambda each: each[0]):
+                stop = start + of.total_compressed_size
+                if first < start and stop - first <= _RANGE_BYTES:
+                    found[-1] = (first, stop)
+                else:
+                    found.append((first := start, stop))
+        return sorted(found)
 
-    # DuckDB reads column by column, a request takes as long as reading megabytes, and the next block may begin in the
-    # same row group.
-    @functools.lru_cache(maxsize=max(2, memory_bytes // _GROUP_BYTES))
+    # A request takes as long as reading megabytes, and the next block may begin in the same row group.
+    @functools.lru_cache(maxsize=max(2, memory_bytes // _RANGE_BYTES))
     def range_of(path: str, first: int, last: int) -> Any:
         return opened(path).read_at(last - first, first)
 
@@ -466,11 +474,13 @@ def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
             start = sizes[path] - len(end(path))
             if place >= start:
                 return end(path)[place - start : place - start + count]
-            groups = row_groups(path)
-            first, last = groups[max(0, bisect.bisect_right(groups, (place, sizes[path])) - 1)]
-            if first <= place and place + count <= last <= first + _GROUP_BYTES:
-                return range_of(path, first, last)[place - first : place - first + count]
-        return opened(path).read_at(count, place)
+            parts, known = [], ranges(path)
+            for first, last in known[bisect.bisect_right(known, (place, sizes[path])) - 1 :]:
+                if not count or not first <= place < last <= first + _RANGE_BYTES:
+                    break
+                parts.append(range_of(path, first, last)[place - first : place - first + count])
+                place, count = place + len(parts[-1]), count - len(parts[-1])
+        return b"".join([*parts, opened(path).read_at(count, place)] if count else parts)
 
     class Files(ArrowFSWrapper):  # type: ignore[misc]
         cachable = False
