@@ -109,8 +109,15 @@ class Server:
         return sum(int(float(number)) for number in found)
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(f"http://{HOST}:{self._ports['metrics']}/metrics") as page:
-            return str(page.read().decode())
+        """Return the counters once they stand still: a request is counted after it was answered."""
+        address, before = f"http://{HOST}:{self._ports['metrics']}/metrics", ""
+        while True:
+            with urllib.request.urlopen(address) as page:
+                counters = "\n".join(re.findall(r"SeaweedFS_s3_\w+_total.*", page.read().decode()))
+            if counters == before:
+                return counters
+            before = counters
+            time.sleep(0.3)
 
     def settings(self, scheme: str, url: str) -> dict[str, str]:
         """Return Spark's settings for a catalog ``lake`` at a JDBC ``url``, by S3A or, for ``s3``, by S3FileIO."""
