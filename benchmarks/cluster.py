@@ -4,9 +4,10 @@
     python benchmarks/cluster.py --mb 50
 
 The driver may hold at most 4 MB of task results (``spark.driver.maxResultSize``): Spark ends a job that brings more,
-so no data passes through it. First a table is reclustered by both workers; Spark's own counts tell what each of them
-read. Then another one is, and the executor of one worker is killed in the middle: the rows must be the same ones, and
-what its tasks had written belongs to no snapshot. Exit code 1 when a row is lost or doubled or a worker had no part.
+so no data passes through it. First a table is reclustered by both workers; Spark's own counts tell the tasks of each
+of them. Then one is by each writer, and the executor of one worker is killed once it has begun a file: the rows must
+be the same ones, and what its tasks had written belongs to no snapshot. Exit code 1 when a row is lost or doubled or
+a worker had no part.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import urllib.request
@@ -37,24 +39,26 @@ def main() -> None:
     options = parser.parse_args()
     with command.own_directory("cluster") as directory, cluster(directory) as master:
         figures = run(directory, master, options.mb)
-    whole, lost = figures["whole"], figures["lost executor"]
     for name, each in figures.items():
         print(
-            f"{name}: {each['blocks_in']} blocks of {each['mb']} MB into {each['blocks_out']} in {each['seconds']} s; "
-            f"read by the executors {each['read_mb']} MB, largest stage result {each['result_kb']} KB"
+            f"{name}: {each['blocks_in']} blocks of {each['mb']} MB into {each['blocks_out']} in {each['seconds']} s, "
+            f"writer: {each['writer']}; tasks of the executors {each['tasks']}, killed {each['killed']}, "
+            f"largest stage result {each['result_kb']} KB"
         )
-    print(f"executors killed: {lost['killed']}; executors seen: {len(lost['read_mb'])}")
     command.save(options, figures)
-    if min(whole["read_mb"]) == 0 or len(whole["read_mb"]) != 2:
+    whole, *lost = figures.values()
+    if min(whole["tasks"]) == 0 or len(whole["tasks"]) != 2:
         raise SystemExit("a worker had no part in the work")
-    if not lost["killed"]:
+    if not all(each["killed"] for each in lost):
         raise SystemExit("no executor was killed: the recluster was over before")
 
 
 def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
-    """Recluster one table undisturbed and one that loses an executor."""
+    """Recluster one table undisturbed, and one by each writer that loses an executor."""
+    from dbt_recluster.iceberg.rewrite.native import SWITCH
     from dbt_recluster.iceberg.session.local_spark import iceberg_jar
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors, too: it has the packages of the native writer
     spark = open_session(
         directory,
         of_directory(),
@@ -72,17 +76,17 @@ def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
         },
     )
     wait_for_executors(spark, 2)
-    figures = {
-        "whole": recluster_table(spark, "lake.db.whole", mb, kill=False),
-        "lost executor": recluster_table(spark, "lake.db.lost", mb, kill=True),
-    }
+    figures = {"whole": recluster_table(spark, "lake.db.whole", mb, kill=False)}
+    for writer, native in {"native": "true", "spark": "false"}.items():
+        spark.conf.set(SWITCH, native)
+        figures[f"lost executor, {writer}"] = recluster_table(spark, f"lake.db.lost_{writer}", mb, kill=True)
     spark.stop()
     return figures
 
 
 def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, Any]:
     """Make a table in 8 loads over the whole key range, recluster it to the end, check its rows."""
-    from dbt_recluster.maintenance import recluster
+    from dbt_recluster.maintenance import clustering_history, recluster
 
     rows = mb * 2**20 // ROW_BYTES
     spark.sql(f"create table {name} (k bigint, v binary) using iceberg")
@@ -92,9 +96,11 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
             frame = frame.repartitionByRange(1, "k").sortWithinPartitions("k")
         command.append_as_is(frame, name)
     killed: list[int] = []
-    killer = threading.Thread(target=kill_an_executor, args=(spark, killed))
+    file = spark.sql(f"select file_path from {name}.files").first()[0]
+    directory = Path(file.removeprefix("file:")).parent
+    killer = threading.Thread(target=kill_an_executor, args=(spark, directory, killed))
     with command.same_rows(spark, name):
-        read_before = executors(spark)
+        tasks_before = executors(spark)
         started = time.monotonic()
         if kill:
             killer.start()
@@ -102,30 +108,28 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
         seconds = time.monotonic() - started
         if kill:
             killer.join()
-    read = {each: size - read_before.get(each, 0) for each, size in executors(spark).items()}
+    tasks = [number - tasks_before.get(each, 0) for each, number in executors(spark).items()]
     return {
         "mb": mb,
+        "writer": clustering_history(spark, name).entries[-1].writer,
         "blocks_in": report.blocks_in,
         "blocks_out": report.blocks_out,
         "seconds": round(seconds, 1),
-        "read_mb": [size // 2**20 for size in read.values()],
+        "tasks": tasks,
         "result_kb": max(int(stage["resultSize"]) for stage in ask(spark, "stages")) // 1024,
         "killed": killed,
     }
 
 
-def kill_an_executor(spark: Any, killed: list[int]) -> None:
-    """Wait until a stage of several tasks has finished one, then kill an executor's process."""
-    deadline = time.monotonic() + 120
-    tracker = spark.sparkContext.statusTracker()
+def kill_an_executor(spark: Any, directory: Path, killed: list[int]) -> None:
+    """Wait until a block is being written to the directory of a table's files, then kill an executor's process."""
+    deadline, before = time.monotonic() + 120, set(directory.iterdir())
     while time.monotonic() < deadline:
-        for stage in tracker.getActiveStageIds():
-            info = tracker.getStageInfo(stage)
-            if info and info.numTasks >= LOADS // 2 and info.numCompletedTasks:
-                process = executor_processes(spark)[0]
-                os.kill(process, signal.SIGKILL)
-                killed.append(process)
-                return
+        if any(path.suffix == ".parquet" for path in set(directory.iterdir()) - before):
+            process = executor_processes(spark)[0]
+            os.kill(process, signal.SIGKILL)
+            killed.append(process)
+            return
         time.sleep(0.02)
 
 
@@ -143,12 +147,9 @@ def executor_processes(spark: Any) -> list[int]:
 
 
 def executors(spark: Any) -> dict[str, int]:
-    """Return what each executor, those that are gone too, has read of files and of shuffles, in bytes."""
-    return {
-        each["id"]: each["totalInputBytes"] + each["totalShuffleRead"]
-        for each in ask(spark, "allexecutors")
-        if each["id"] != "driver"
-    }
+    """Return how many tasks each executor, those that are gone too, has completed."""
+    found = ask(spark, "allexecutors")
+    return {each["id"]: each["completedTasks"] for each in found if each["id"] != "driver"}
 
 
 def ask(spark: Any, what: str) -> Any:

@@ -35,8 +35,11 @@ def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) ->
 def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> None:
     """`make cluster` does the same with larger tables."""
     found = figures(BENCHMARKS / "cluster.py", "--mb", "40", json_file=tmp_path / "found.json")
-    assert all(size > 0 for size in found["whole"]["read_mb"])
-    assert found["lost executor"]["killed"]
+    assert all(tasks > 0 for tasks in found["whole"]["tasks"])
+    for writer in ("native", "spark"):
+        lost = found[f"lost executor, {writer}"]
+        assert lost["killed"]
+        assert lost["writer"].startswith(writer)
 
 
 @pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
