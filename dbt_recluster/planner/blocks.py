@@ -84,40 +84,24 @@ class Extents(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a table, made with `Blocks.build`. Position i of every array describes block i.
+    """The n blocks of a table, made with `Blocks.build`. Position i of every array describes block i."""
 
-    Attributes:
-        lower: Ranks of the lower bounds, int64 (n,).
-        upper: Ranks of the upper bounds, int64 (n,), at least ``lower``.
-        points: Number of ranks: distinct bounds, counted separately in each partition.
-        rows, bytes: int64 (n,), or None if unknown.
-        level: How much merging is in a block, int64 (n,); 0 for new data.
-        run: int64 (n,). Blocks with the same positive number were written together and are disjoint; 0 or less means
-            unknown.
-        partition: Codes from 0, int64 (n,).
-        unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        extents: The part of each block's bounds that planning trusts.
-        reads: Where reads end, or None if no reads are known.
-        fixed, deleted, layout: As in `build`.
-    """
-
-    lower: IntArray
-    upper: IntArray
-    points: int
-    rows: IntArray | None
-    bytes: IntArray | None
-    level: IntArray
-    run: IntArray
-    partition: IntArray
-    unbounded: BoolArray
-    fixed: BoolArray
-    extents: Extents
-    deleted: IntArray | None = None
-    reads: ReadEnds | None = None
-    layout: Layout | None = None
+    lower: IntArray  # ranks of the lower bounds, int64 (n,)
+    upper: IntArray  # ranks of the upper bounds, int64 (n,), at least `lower`
+    points: int  # number of ranks: distinct bounds, counted separately in each partition
+    rows: IntArray | None  # int64 (n,), or None if unknown
+    bytes: IntArray | None  # likewise
+    level: IntArray  # how much merging is in a block, int64 (n,); 0 for new data
+    run: IntArray  # int64 (n,): blocks with the same positive number were written together and are disjoint
+    partition: IntArray  # codes from 0, int64 (n,)
+    unbounded: BoolArray  # where an upper bound is unknown or above every value, (n,)
+    fixed: BoolArray  # blocks that no plan may rewrite, (n,)
+    extents: Extents  # the part of each block's bounds that planning trusts
+    deleted: IntArray | None = None  # deleted rows, int64 (n,), or None if unknown
+    reads: ReadEnds | None = None  # where reads end, or None if no reads are known
+    layout: Layout | None = None  # the boxes of blocks under a curve
 
     def __len__(self) -> int:
-        """Number of blocks."""
         return len(self.lower)
 
     @property
@@ -151,8 +135,7 @@ class Blocks:
         """Blocks of which this share of the rows, or more, is deleted: bool (n,)."""
         if self.deleted is None or self.rows is None:
             return np.zeros(len(self), np.bool_)
-        deleted: BoolArray = self.deleted >= share * np.maximum(self.rows, 1)
-        return deleted
+        return self.deleted >= share * np.maximum(self.rows, 1)
 
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""

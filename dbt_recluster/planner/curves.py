@@ -102,8 +102,7 @@ class Boxes:
         code, _ = dense_ranks(load)
         count = np.bincount(code)
         kept = np.bincount(code, (end - begin + 1) / (last - first + 1)) / count
-        is_sorted: BoolArray = (kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count))[code] & (load > 0)
-        return is_sorted
+        return (kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count))[code] & (load > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,23 +128,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class CurveBlocks:
-    """n blocks under a key that ends in a curve.
+    """n blocks under a key that ends in a curve."""
 
-    Attributes:
-        curve: The curve over the last columns of the key; the others lead.
-        lower: Lower bounds: an Arrow array (n,) for each column of the key.
-        upper: Upper bounds, likewise.
-        unbounded: Where the upper bound is unknown: bool (n,) for each column.
-        rows: Rows of each block, int64 (n,).
-        partition: Codes of partitions from 0, int64 (n,), or None for one partition.
-    """
-
-    curve: Curve
-    lower: Sequence[pa.Array]
-    upper: Sequence[pa.Array]
-    unbounded: Sequence[BoolArray]
-    rows: IntArray
-    partition: IntArray | None = None
+    curve: Curve  # over the last columns of the key; the others lead
+    lower: Sequence[pa.Array]  # lower bounds, (n,) for each column of the key
+    upper: Sequence[pa.Array]  # likewise
+    unbounded: Sequence[BoolArray]  # where the upper bound is unknown, (n,) for each column
+    rows: IntArray  # int64 (n,)
+    partition: IntArray | None = None  # codes from 0, int64 (n,), or None for one partition
 
     @property
     def leading(self) -> int:

@@ -251,21 +251,13 @@ def _relative_clustering_ratio(counts: IntArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ReadCosts:
-    """The blocks and bytes that m reads open.
+    """The blocks and bytes that m reads open."""
 
-    Attributes:
-        opened: Blocks, int64 (m,).
-        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
-        bytes: Bytes of the blocks, int64 (m,).
-        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
-        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
-    """
-
-    opened: IntArray
-    wasted: FloatArray
-    bytes: IntArray
-    bytes_wasted: FloatArray
-    bytes_per_depth: FloatArray
+    opened: IntArray  # blocks, int64 (m,)
+    wasted: FloatArray  # those that the read would not open in a sorted table of as many blocks, float64 (m,)
+    bytes: IntArray  # of the blocks, int64 (m,)
+    bytes_wasted: FloatArray  # of the wasted blocks, float64 (m,)
+    bytes_per_depth: FloatArray  # wasted bytes for each unit of depth above 1 at the ends, float64 (m,)
 
 
 def read_costs(

@@ -99,8 +99,7 @@ class Policy:
     def thresholds(self, count: IntArray) -> FloatArray:
         """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""
         depths = np.maximum(1.0, self.depth * (count if self.depth < 1 else np.ones(len(count))))
-        thresholds: FloatArray = depths * self.tolerance
-        return thresholds
+        return depths * self.tolerance
 
     def __post_init__(self) -> None:
         if not _is_finite(self.depth):

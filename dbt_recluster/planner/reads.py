@@ -48,16 +48,12 @@ _LEAST_RATE = 0.002
 class Reads:
     """Closed ranges of keys that queries read.
 
-    Attributes:
-        lower: Least keys, of the types of `Blocks.build`, length m; None where a range has no lower end. For a compound
-            key, a list of columns, which may be fewer than the key has: then the range holds all keys that begin so.
-        upper: Greatest keys, likewise.
-        weight: How often each range is read, float (m,), or None for once each.
+    For a compound key, bounds may have fewer columns than the key: then the range holds all keys that begin so.
     """
 
-    lower: Keys
-    upper: Keys
-    weight: Keys | None = None
+    lower: Keys  # least keys, as in `Blocks.build`, length m; None where a range has no lower end
+    upper: Keys  # greatest keys, likewise
+    weight: Keys | None = None  # how often each range is read, float (m,), or None for once each
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,11 +195,6 @@ class Prices:
     weight: FloatArray | None  # price of each step, float64 (steps,), or None if all cost 1
     low: FloatArray | IntArray  # price of all steps before each block, int32 or float64 (n,)
     high: FloatArray | IntArray  # price of all steps before the end of each block, of the same type
-
-    @classmethod
-    def even(cls, units: Intervals) -> Prices:
-        """Return an axis of the units that n blocks cover, each of price 1."""
-        return cls(units, None, units.begin, units.end)
 
     @classmethod
     def by_reads(

@@ -94,8 +94,7 @@ def _bound_depths(candidates: Candidates, cells: Intervals, depth: IntArray, par
     partition[of_bound] = np.tile(candidates.partition, 2)
     shared = greatest >= 2
     total = np.bincount(partition[shared], greatest[shared], partitions)
-    average: FloatArray = total / np.maximum(np.bincount(partition[shared], minlength=partitions), 1)
-    return average
+    return total / np.maximum(np.bincount(partition[shared], minlength=partitions), 1)
 
 
 def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
@@ -176,18 +175,13 @@ def block_widths(candidates: Candidates) -> IntArray:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy for selecting block sets.
+    """A strategy for selecting block sets."""
 
-    Attributes:
-        select: Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,),
-            and the most of a set.
-        written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
-        compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
-    """
-
+    # Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,).
     select: Callable[[Candidates, FloatArray, SetLimits], Selected]
+    # The level of the blocks that merging each set writes, int64 (sets,).
     written_levels: Callable[[Candidates, SetArrays], IntArray]
-    compacts: bool = False
+    compacts: bool = False  # whether the plan compacts small blocks too; the others stay as published
 
 
 def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:
