@@ -15,17 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.key.types import (
-    TYPES,
-    Date,
-    DecimalNumber,
-    Integer,
-    Time,
-    column_type,
-    filled,
-    like,
-    value_type,
-)
+from dbt_recluster.key.types import TYPES, Date, DecimalNumber, Integer, Time, column_type, filled, like, value_type
 
 _MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
 _MOST_SPANS = 2**33
@@ -38,8 +28,7 @@ class FunctionCall(NamedTuple):
     column: str
     others: Sequence[str]
 
-    def __str__(self) -> str:
-        """Return the item for errors."""
+    def __str__(self) -> str:  # for errors
         return f"cluster_by item {self.function}({self.column})"
 
 
@@ -170,8 +159,6 @@ class Span(Transform):
 
 
 class Hour(Span):
-    """Hours."""
-
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
     parts = (*Span.parts, "hour({})")
@@ -190,8 +177,6 @@ class Hour(Span):
 
 
 class Day(Span):
-    """Days."""
-
     name = "day"
     written = ("days(ts)", "date_trunc('day', ts)", "to_date(ts)", "cast(ts as date)")
     units = ("dd",)
@@ -219,8 +204,6 @@ class Week(Span):
 
 
 class Month(Span):
-    """Months."""
-
     name = "month"
     written = ("months(ts)", "date_trunc('month', ts)")
     units = ("mon", "mm")
@@ -229,8 +212,6 @@ class Month(Span):
 
 
 class Year(Span):
-    """Years."""
-
     name = "year"
     written = ("years(ts)", "date_trunc('year', ts)")
     units = ("yyyy", "yy")

@@ -24,15 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    Codes,
-    IntArray,
-    Intervals,
-    Segments,
-    arrays_at,
-    combined_ranks,
-)
+from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, Intervals, Segments, arrays_at, combined_ranks
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns

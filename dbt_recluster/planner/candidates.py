@@ -333,20 +333,11 @@ class SetLimits(NamedTuple):
 
 
 def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> SetArrays:
-    """Make block sets of the blocks that a strategy selected.
+    """Make block sets of candidates, given by position, int64 (m,), in the order of their labels and then of the key.
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
     a gap would add depth in the gap, and one for each part within the limits, cut along the key. Sets of one
     block, without overlap or not worth a merge are dropped, so that a strategy can select others.
-
-    Args:
-        candidates: c candidates.
-        member: Positions in the candidates, int64 (m,), each at most once.
-        label: int64 (m,). Sets of lower labels are better and come first.
-        limits: The most of one set.
-
-    Returns:
-        The sets, in the order of their labels and then along the key.
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])

@@ -18,14 +18,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.key.box_tree import Points, hulls
 from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    IntArray,
-    arrays_at,
-    combined_ranks,
-    dense_ranks,
-    fewest_chains,
-)
+from dbt_recluster.planner.arrays import BoolArray, IntArray, arrays_at, combined_ranks, dense_ranks, fewest_chains
 from dbt_recluster.planner.ranks import rank_column
 
 # `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
@@ -157,8 +150,8 @@ class CurveBlocks:
         return np.ascontiguousarray(np.clip(ranks, self.boxes.lower, self.boxes.upper).T)
 
     @cached_property
-    def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
-        """Rank partitions and leading columns: int64 (n,), how many there are, and where blocks have one value."""
+    def _leading_keys(self) -> tuple[IntArray, BoolArray]:
+        """Ranks of partitions and leading columns, int64 (n,), and where blocks have one value, (n,)."""
         n = len(self.rows)
         partition = np.zeros(n, np.int64) if self.partition is None else self.partition
         keys, is_one = [dense_ranks(partition)], np.ones(n, np.bool_)
@@ -166,7 +159,7 @@ class CurveBlocks:
             codes, size = rank_column(self.lower[place], self.upper[place], self.unbounded[place])
             keys.append((codes[:n], size))
             is_one &= codes[:n] == codes[n:]
-        return *combined_ranks(keys), is_one
+        return combined_ranks(keys)[0], is_one
 
     def layout(
         self,
@@ -180,15 +173,16 @@ class CurveBlocks:
 
         A load whose bounds show that it came sorted along the curve is a run. Runs whose boxes are disjoint form a
         chain: a block of one is not deepened by blocks of another, however the curve winds through their boxes.
+        Settled blocks count as one run.
 
         Args:
             run: int64 (n,), positive where known.
             added_by: Numbers of loads, int64 (n,), positive where known.
             level: int64 (n,).
-            settled: Settled blocks, (n,), or None; they count as one run.
+            settled: Settled blocks, bool (n,), or None.
             samples: Rows of loads, by their number.
         """
-        key, _, is_one = self._leading_keys
+        key, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
         lower, upper = (np.ascontiguousarray(ends.T) for ends in (boxes.lower, boxes.upper))
         is_load = (run <= 0) & (added_by > 0)
@@ -230,12 +224,10 @@ class CurveBlocks:
 
         Values of leading columns that share full blocks, of ``block_rows``, are one group.
         """
-        key, _, _ = self._leading_keys
+        key, _ = self._leading_keys
         order = np.argsort(key, kind="stable")
-        rows, partition = (
-            self.rows[order],
-            np.zeros(len(order)) if self.partition is None else self.partition[order],
-        )
+        rows = self.rows[order]
+        partition = np.zeros(len(order)) if self.partition is None else self.partition[order]
         before = np.cumsum(rows) - rows
         is_first = np.diff(partition, prepend=-1) != 0
         # Where its partition and its value begin, in full blocks.

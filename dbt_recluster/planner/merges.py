@@ -231,13 +231,9 @@ class WrittenBlocks:
 
 
 def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_rows: int) -> WrittenBlocks:
-    """Predict the blocks that merging some sets will write.
+    """Predict the blocks that merging sets of positions of some blocks will write.
 
-    Args:
-        blocks: n blocks.
-        sets: Sets of positions of these blocks.
-        expected: How many blocks each set is cut into, int64 (sets,).
-        block_rows: Rows in a full block.
+    Each set is cut into as many blocks as ``expected``, int64 (sets,); ``block_rows`` are those of a full block.
     """
     # Offsets give every set a range of the axis of its own.
     member, set_of_member = sets.member, sets.set_of_member
@@ -327,13 +323,8 @@ class _Distribution:
 def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     """Predict the blocks after a plan's merges, from bounds and row counts alone (see `written_blocks`).
 
-    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
-    in one block unless they fill more than one.
-
-    Args:
-        blocks: The n blocks that were planned.
-        plan: Their plan.
-        policy: Its `block_rows` is the size to cut to.
+    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay in one block
+    unless they fill more than one, of `Policy.block_rows`.
 
     Returns:
         The blocks in no set, in their order, then the new blocks of each set, in the order of the key.

@@ -261,12 +261,7 @@ class ReadCosts:
 
 
 def read_costs(
-    lower: Keys,
-    upper: Keys,
-    bytes: Keys,
-    reads: Reads,
-    partition: Keys | None = None,
-    unbounded: Keys | None = None,
+    lower: Keys, upper: Keys, bytes: Keys, reads: Reads, partition: Keys | None = None, unbounded: Keys | None = None
 ) -> ReadCosts:
     """Count the blocks that reads open, by their bounds.
 
@@ -425,18 +420,10 @@ def _mean_opened(blocks: Ranges, asked: Ranges) -> float:
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
-    """Count the blocks opened by reads that each have a range in every column.
+    """Count the blocks of one or more, int64 (n,) bytes each, that reads with a range in every column open.
 
     A read wastes the blocks beyond those that it would open in a table of as many blocks, sorted at once. That table is
-    estimated from the boxes of the blocks.
-
-    Args:
-        blocks: n blocks, at least one.
-        bytes: Their sizes, int64 (n,).
-        reads: Ranges of all columns of the key; None is an open end. A read takes O(n).
-
-    Returns:
-        The costs. `bytes_per_depth` has the bytes that each read opens in the sorted table.
+    estimated from the boxes of the blocks; `bytes_per_depth` has the bytes that each read opens in it.
 
     Raises:
         BoundsError: As `Blocks.build`.

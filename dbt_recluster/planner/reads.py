@@ -35,7 +35,7 @@ EVEN_SHARE = 0.05
 _SIGMAS = 3.0
 # Fewer ends than this count as this many: a handful of reads are the workload itself, not a sample of it.
 _FEW_ENDS = 300.0
-# Keeps a quotient finite where there is nothing to divide.
+# Avoids division by zero.
 _LEAST = np.finfo(np.float64).tiny
 # Blocks of a group whose prices are in different powers of this are decided on apart. 4 or 16 in its place is better
 # for some reads and worse for others, by a twentieth to a sixth of the work (benchmarks/reads.py).
@@ -107,8 +107,8 @@ def ranked_columns(
     """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
 
     Returns:
-        The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
-        of `rank_column`, (2n + 2m,), or (2n,) where reads do not have it.
+        The number n; for each key column the mask of unknown upper bounds, bool (n,); and for each the codes of
+        `rank_column`, (2n + 2m,), or (2n,) where reads do not have it.
     """
     lowers, uppers = key_columns(lower, upper)
     n = length(lowers[0])
@@ -198,12 +198,7 @@ class Prices:
 
     @classmethod
     def by_reads(
-        cls,
-        units: Intervals,
-        cells: IntArray,
-        reads: ReadEnds,
-        partition: IntArray,
-        priced: BoolArray | None = None,
+        cls, units: Intervals, cells: IntArray, reads: ReadEnds, partition: IntArray, priced: BoolArray | None = None
     ) -> Prices:
         """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
@@ -214,8 +209,7 @@ class Prices:
             cells: The cell of each unit, (2n,), ascending (see `candidates`).
             reads: Where reads end.
             partition: Partitions of the blocks, (n,), ascending.
-            priced: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units cost
-                the same.
+            priced: Partitions in which not all units cost the same, bool (partitions,), or None for all.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
         ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
@@ -266,19 +260,15 @@ def price_powers(rate: FloatArray) -> IntArray:
 
 
 def smooth(count: FloatArray, units: IntArray) -> FloatArray:
-    """Smooth the number of ends in each unit where differences may be chance.
+    """Smooth the number of ends in each unit where differences may be chance: float64 (u,), with the same totals.
 
     Reads are a sample of those to come. Where two neighbouring stretches of a partition differ by no more than samples
     of one rate do, their rates become equal: from the halves of a partition down to single units (Kolaczyk, "Bayesian
-    multiscale models for Poisson processes", 1999). A handful of reads are the workload itself rather than a sample of
-    it, and get the weight of `_FEW_ENDS`.
+    multiscale models for Poisson processes", 1999).
 
     Args:
         count: How often a read ended in each unit, float64 (u,), partition after partition.
         units: Number of units in each partition, int64 (partitions,).
-
-    Returns:
-        float64 (u,), with the same total in every partition.
     """
     size = np.where(units > 0, 1 << np.ceil(np.log2(np.maximum(units, 1))).astype(np.int64), 0)
     # In descending order of size, each partition begins at a multiple of its size, so no pair lies in two of them.

@@ -41,15 +41,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Intervals,
-    dense_ranks,
-    narrow,
-    numbers_within,
-)
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Intervals, dense_ranks, narrow, numbers_within
 from dbt_recluster.planner.candidates import (
     Candidates,
     Selected,
@@ -188,12 +180,8 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     more than it gains, because blocks across it are merged with both parts. Where reads are known, the lower part is
     that of the blocks over the keys at which most of them end, and has this share of the price.
 
-    Args:
-        candidates: c candidates.
-        share: Share of the lower part, float64 (partitions,), from 0 to 1.
-
-    Returns:
-        The part of each candidate, int32 (c,): twice its partition, and 1 more in the upper part.
+    Shares are float64 (partitions,), from 0 to 1. Returns the part of each candidate, int32 (c,): twice its partition,
+    and 1 more in the upper part.
     """
     partition = candidates.partition
     if (share % 1 == 0).all():
@@ -257,21 +245,16 @@ class AgeGroups:
     benefit_cost: FloatArray  # ratio of each group, float64 (groups,); 0 if no block of it is covered
 
     def __len__(self) -> int:
-        """Number of blocks."""
         return len(self.intervals)
 
     @classmethod
     def of(
         cls, candidates: Candidates, member: IntArray, part: IntArray, by_reads: BoolArray | None = None
     ) -> AgeGroups:
-        """Group some candidates by age, and weigh the benefit of merging each group against its cost.
+        """Group one or more candidates by age, and weigh the benefit of merging each group against its cost.
 
-        Args:
-            candidates: c candidates.
-            member: Positions of the blocks in the candidates, int32 (n,), ascending, n at least 1.
-            part: Part of each block, int32 (n,). No group is in two parts.
-            by_reads: Partitions in which overlap costs where reads end, bool (partitions,), or None for all of them;
-                in others, and if no reads are known, it costs the same everywhere.
+        No group is in two parts. Overlap costs where reads end in the partitions ``by_reads``, bool (partitions,), or
+        in all of them; in others, and if no reads are known, it costs the same everywhere.
         """
         intervals = candidates.units(member)
         # A block without rows would cost nothing, and be infinitely wide.
@@ -336,9 +319,8 @@ def form_groups(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Step 7: group the blocks of one component and level whose widths, float32 (n,), follow one another without a gap.
 
-    Returns:
-        Codes of the groups, int32 (n,); the blocks in the order of groups, int32 (n,); and the position in that order
-        at which each group starts, int64 (groups,).
+    Returns codes of the groups, int32 (n,); the blocks in the order of groups, int32 (n,); and the position in that
+    order at which each group starts, int64 (groups,).
     """
     key = component.astype(np.int64) * (GREATEST_LEVEL + 1) + np.minimum(level, GREATEST_LEVEL)
     # The bits of positive floats have the order of the floats, so one sort orders by width last.
