@@ -42,19 +42,16 @@ class KeyField:
             ClusterKeyError: There is no such column, it is inside a list or a map, or its type has no order or does not
                 fit the transform.
         """
-        path = columns.find(self.column)
-        spark_type = columns.types.get(path or "", "")
+        path, item = columns.find(self.column), f"cluster_by item {self.written or self}"
         if path is None:
-            why = columns.why_not(self.column)
-        elif not (kind := column_type(spark_type)).transforms:
-            raise KeyTypeError(
-                f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
-            )
-        elif self.transform.name not in kind.transforms:
-            why = f"{path} is {spark_type}, and this expression needs {' or '.join(self.transform.types)}"
-        else:
-            return replace(self, column=path)
-        raise ClusterKeyError(f"cluster_by item {self.written or self}: {why}")
+            raise ClusterKeyError(f"{item}: {columns.why_not(self.column)}")
+        fitting = column_type(spark_type := columns.types[path]).transforms
+        if not fitting:
+            raise KeyTypeError(f"{item}: a column of type {spark_type} has no order to cluster by")
+        if self.transform.name not in fitting:
+            types = " or ".join(self.transform.types)
+            raise ClusterKeyError(f"{item}: {path} is {spark_type}, and this expression needs {types}")
+        return replace(self, column=path)
 
 
 @dataclass(frozen=True)

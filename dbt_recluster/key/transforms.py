@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ class Transform:
     @property
     def arguments(self) -> tuple[int, ...]:
         """The further arguments of Iceberg's ``Expressions``."""
-        return ()
+        return astuple(self)
 
     @property
     def types(self) -> list[str]:
@@ -247,10 +247,6 @@ class Truncate(Transform):
     def from_iceberg(cls, text: str) -> Transform | None:
         match = re.fullmatch(r"truncate\[(\d+)\]", text)
         return cls(int(match[1])) if match and int(match[1]) <= _MAX_WIDTH else None
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        return (self.width,)
 
     def text(self, column: str) -> str:
         return f"truncate({self.width}, {column})"
