@@ -1,18 +1,17 @@
 """Blocks: bounds, sizes, levels and runs of a table's blocks, which every metric and strategy reads.
 
-Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks of different partitions never overlap
-and a sweep needs to know nothing about partitions.
+Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks of different partitions never overlap.
 
 Planning trusts only a part of each block's bounds, its extent. Iceberg keeps the least and greatest value of each
 column separately. So the bounds of a compound key describe a range only up to the first column in which they differ: a
-query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Given two
-blocks that share a value of this column only at their ends, a merge would write two such blocks again. An extent
-therefore excludes both end values and the columns after this one.
+query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Of two
+blocks that share a value of this column only at their ends, it would write two such blocks again. An extent therefore
+excludes both end values and later columns.
 
-Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. Runs show where: the
-blocks of one run are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so
-extents end before such an overlap. A block that the others of its run cover completely was not narrowed by the merge
-that wrote it, and another merge would not narrow it either.
+Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. The blocks of one run
+are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so extents end before
+such an overlap. A block that the others of its run cover completely was not narrowed by the merge that wrote it, and
+another merge would not narrow it either.
 """
 
 from __future__ import annotations

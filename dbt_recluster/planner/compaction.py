@@ -149,7 +149,8 @@ class _Neighbours:
 
     def _total(self, start: IntArray, end: IntArray) -> IntArray:
         """Weight of each segment: int64 (segments,)."""
-        return self.weight_before[end] - self.weight_before[start]
+        total: IntArray = self.weight_before[end] - self.weight_before[start]
+        return total
 
     def _greatest(self, start: IntArray, end: IntArray) -> IntArray:
         """Greatest weight in each segment: int64 (segments,). Segments ascend and have a block each."""

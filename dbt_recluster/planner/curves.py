@@ -173,14 +173,8 @@ class CurveBlocks:
 
         A load whose bounds show that it came sorted along the curve is a run. Runs whose boxes are disjoint form a
         chain: a block of one is not deepened by blocks of another, however the curve winds through their boxes.
-        Settled blocks count as one run.
-
-        Args:
-            run: int64 (n,), positive where known.
-            added_by: Numbers of loads, int64 (n,), positive where known.
-            level: int64 (n,).
-            settled: Settled blocks, bool (n,), or None.
-            samples: Rows of loads, by their number.
+        Settled blocks count as one run. Runs and the numbers of loads, ``added_by``, are positive where known; samples
+        are rows of loads by their number.
         """
         key, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes

@@ -163,7 +163,7 @@ class Gain:
         return cls(blocks, sets, segments, np.maximum(segments.covered.depth() - 1, 0), cells.depth())
 
     def lowers_average(self, expected: IntArray, block_rows: int) -> BoolArray:
-        """Whether the average depth of its partition falls: bool (sets,). Arguments are those of `written_blocks`."""
+        """Whether each set lowers the average depth of its partition: bool (sets,); arguments as `written_blocks`."""
         blocks, sets, segments = self.blocks, self.sets, self.segments
         ends = segments.begins + np.maximum(segments.length - 1, 0)
         greatest = range_max(self.depth, segments.begins, ends)
@@ -336,27 +336,18 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     written = written_blocks(blocks, sets, expected, policy.block_rows)
     left = blocks.take(np.delete(np.arange(len(blocks)), sets.member))
     points = np.unique(np.concatenate([left.lower, left.upper, written.lower, written.upper]))
-
     # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
-    def lower_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends, written.lower), side="right") - 1
-
-    def upper_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends, written.upper))
-
-    lower, upper, shown_lower, shown_upper, unnarrowed = left.extents
+    lowers = (np.append(ends, written.lower) for ends in (left.lower, left.extents.lower, left.extents.shown_lower))
+    uppers = (np.append(ends, written.upper) for ends in (left.upper, left.extents.upper, left.extents.shown_upper))
+    lower, low, shown_low = (np.searchsorted(points, ends, side="right") - 1 for ends in lowers)
+    upper, high, shown_high = (np.searchsorted(points, ends) for ends in uppers)
+    unnarrowed = np.append(left.extents.unnarrowed, np.zeros(len(written.rows), np.bool_))
     return replace(
         left,
-        lower=lower_ends(left.lower),
-        upper=upper_ends(left.upper),
+        lower=lower,
+        upper=upper,
         points=len(points),
-        extents=Extents(
-            lower_ends(lower),
-            upper_ends(upper),
-            lower_ends(shown_lower),
-            upper_ends(shown_upper),
-            np.append(unnarrowed, np.zeros(len(written.rows), np.bool_)),
-        ),
+        extents=Extents(low, high, shown_low, shown_high, unnarrowed),
         reads=None if left.reads is None else left.reads.moved(points),
         layout=None,
         **_figures_after(left, written, plan, first_run=max(0, int(blocks.run.max())) + 1),

@@ -263,21 +263,11 @@ class ReadCosts:
 def read_costs(
     lower: Keys, upper: Keys, bytes: Keys, reads: Reads, partition: Keys | None = None, unbounded: Keys | None = None
 ) -> ReadCosts:
-    """Count the blocks that reads open, by their bounds.
+    """Count the blocks that reads open, by their bounds. Arguments and errors are those of `Blocks.build`.
 
     Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
-    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
-
-    Args:
-        lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
-        upper: Greatest keys.
-        bytes: Sizes, int (n,).
-        reads: m ranges of the key. Each takes O(n).
-        partition: Values of the blocks' partitions; each partition is sorted for itself.
-        unbounded: Masks of upper bounds that are not known.
-
-    Raises:
-        BoundsError: As `Blocks.build`.
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are. Each partition is sorted for
+    itself. A read takes O(n).
     """
     n, _, columns = ranked_columns(lower, upper, unbounded, reads)
     placed = place_reads(columns, n)
@@ -420,7 +410,7 @@ def _mean_opened(blocks: Ranges, asked: Ranges) -> float:
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
-    """Count the blocks of one or more, int64 (n,) bytes each, that reads with a range in every column open.
+    """Count the blocks, at least one and int64 (n,) bytes each, opened by reads that have a range in every column.
 
     A read wastes the blocks beyond those that it would open in a table of as many blocks, sorted at once. That table is
     estimated from the boxes of the blocks; `bytes_per_depth` has the bytes that each read opens in it.

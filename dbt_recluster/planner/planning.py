@@ -190,8 +190,9 @@ class _Planner:
         """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
 
         A read of one key opens every block over the key; a read of a range, or the planning of a scan, every block in
-        the range. So a set saves the coverage and the number of blocks that it removes. Both count alike, as if each
-        read of one key came with a read of a range as long as a block, and waste the deleted share of a block's rows.
+        the range. So a set saves the coverage that it removes, in lengths of blocks, and the number of blocks. Both
+        count alike, as if each read of one key came with a read of a range as long as a block. Both kinds of read waste
+        the share of a block's rows that is deleted.
         """
         eligible = self.eligible
         units = eligible.units()

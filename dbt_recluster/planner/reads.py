@@ -113,21 +113,17 @@ def ranked_columns(
     lowers, uppers = key_columns(lower, upper)
     n = length(lowers[0])
     masks = unbounded_masks(unbounded, n, len(lowers))
-    ends = _end_columns(reads, len(lowers))
+    ends: list[tuple[Keys, Keys] | None] = []
+    if reads is not None:
+        lows, highs = key_columns(reads.lower, reads.upper)
+        if len(lows) > len(lowers):
+            raise BoundsError(f"reads have {len(lows)} key columns, and the key has {len(lowers)}")
+        lengths = {length(column) for column in (*lows, *highs)}
+        if len(lengths) > 1:
+            raise BoundsError(f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}")
+        ends += zip(lows, highs, strict=True)
+    ends += [None] * (len(lowers) - len(ends))
     return n, masks, [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
-
-
-def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
-    """Split the bounds of reads into the columns of a key; None for a column that they do not have."""
-    if reads is None:
-        return [None] * columns
-    lowers, uppers = key_columns(reads.lower, reads.upper)
-    if len(lowers) > columns:
-        raise BoundsError(f"reads have {len(lowers)} key columns, and the key has {columns}")
-    lengths = {length(column) for column in (*lowers, *uppers)}
-    if len(lengths) > 1:
-        raise BoundsError(f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}")
-    return [*zip(lowers, uppers, strict=True), *[None] * (columns - len(lowers))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +198,10 @@ class Prices:
     ) -> Prices:
         """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
-        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free.
-
-        Args:
-            units: Intervals of n blocks, in the order of their begins.
-            cells: The cell of each unit, (2n,), ascending (see `candidates`).
-            reads: Where reads end.
-            partition: Partitions of the blocks, (n,), ascending.
-            priced: Partitions in which not all units cost the same, bool (partitions,), or None for all.
+        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free. Blocks are
+        in the order of their begins, and of their partitions, (n,). ``cells`` are those of the units, (2n,), ascending
+        (see `candidates`). Prices follow reads in the partitions ``priced``, bool (partitions,), or in all; elsewhere
+        all units cost the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
         ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())

@@ -115,7 +115,10 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
 
     all_overlaps = SetArrays(np.arange(len(units)), np.flatnonzero(np.diff(units.components(), prepend=-1)))
     wanted = np.maximum(surplus_overlap(average, threshold) * removed(all_overlaps), average > threshold)
-    bucket = _buckets(block_widths(candidates), limits.blocks or _FAN_OUT)
+    widths, ends = block_widths(candidates), [1]
+    while ends[-1] < int(widths.max()):
+        ends.append(ends[-1] * (limits.blocks or _FAN_OUT))
+    bucket = np.searchsorted(ends, widths).astype(np.int8)
 
     def select(limits: SetLimits) -> SetArrays:
         sets = no_sets()
@@ -133,14 +136,6 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
         # Measuring the gain of every bucket lets the next one have its turn, but takes time.
         sets = select(limits)
     return sets, WorstDepth.of(average, threshold)
-
-
-def _buckets(widths: IntArray, base: int) -> IntArray:
-    """The least power of a base that is no less than each width: int8 (n,)."""
-    ends = [1]
-    while ends[-1] < int(widths.max()):
-        ends.append(ends[-1] * base)
-    return np.searchsorted(ends, widths).astype(np.int8)
 
 
 def block_widths(candidates: Candidates) -> IntArray:
