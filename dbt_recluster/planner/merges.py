@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -220,8 +220,7 @@ def _cells(places: FloatArray) -> IntArray:
     return (2 * rank + (places > rank)).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenBlocks:
+class WrittenBlocks(NamedTuple):
     """Blocks that merges will write, in the order of their sets and of the key."""
 
     lower: FloatArray  # lower bounds on the axis of ranks, float64 (w,); whole numbers are bounds of merged blocks
@@ -262,8 +261,7 @@ def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_ro
     return WrittenBlocks((new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some])
 
 
-@dataclass(frozen=True, eq=False)
-class _Distribution:
+class _Distribution(NamedTuple):
     """Rows of a set below each key: linear between bounds, with a step at every constant block."""
 
     at: FloatArray  # distinct bounds of all sets, float64 (p,), ascending
