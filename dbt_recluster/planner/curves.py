@@ -203,10 +203,9 @@ class CurveBlocks:
         )
 
     def along_curve(self, chain: IntArray) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
-        """Bounds for the planner, of the leading columns and the place on the curve, disjoint within a chain.
+        """Lower and upper bounds for the planner, and where the latter are unknown, disjoint within a chain.
 
-        Returns:
-            Lower bounds, upper bounds and where the latter are unknown, for each column.
+        The columns are the leading ones and the place on the curve.
         """
         begin, end = self.boxes.intervals(chain)
         lower, upper, unbounded = (part[: self.leading] for part in (self.lower, self.upper, self.unbounded))
