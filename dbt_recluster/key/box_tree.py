@@ -100,7 +100,6 @@ class BoxTree:
     upper: IntArray  # greatest ranks, likewise
 
     def __len__(self) -> int:
-        """Number of boxes."""
         return len(self.lower)
 
     def box_of(self, rank: IntArray, share: IntArray) -> IntArray:

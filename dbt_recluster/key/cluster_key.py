@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dbt_recluster.exceptions import ClusterKeyError, KeyTypeError
-from dbt_recluster.key.columns import (
-    Columns,
-    quote_if_needed,
-    quote_path,
-    split_at_commas,
-    unquote,
-)
+from dbt_recluster.key.columns import Columns, quote_if_needed, quote_path, split_at_commas, unquote
 from dbt_recluster.key.transforms import TRANSFORMS, FunctionCall, Transform
 from dbt_recluster.key.types import column_type
 
@@ -38,8 +32,7 @@ class KeyField:
     transform: Transform = Transform()  # noqa: RUF009 -- it is frozen
     written: str | None = field(default=None, compare=False)  # the text that was parsed, for errors
 
-    def __str__(self) -> str:
-        """Return the item as users write it, quoted where needed."""
+    def __str__(self) -> str:  # as users write it
         return self.transform.text(".".join(quote_if_needed(part) for part in self.column.split(".")))
 
     def check(self, columns: Columns) -> KeyField:
@@ -49,19 +42,16 @@ class KeyField:
             ClusterKeyError: There is no such column, it is inside a list or a map, or its type has no order or does not
                 fit the transform.
         """
-        path = columns.find(self.column)
-        spark_type = columns.types.get(path or "", "")
+        path, item = columns.find(self.column), f"cluster_by item {self.written or self}"
         if path is None:
-            why = columns.why_not(self.column)
-        elif not (kind := column_type(spark_type)).transforms:
-            raise KeyTypeError(
-                f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
-            )
-        elif self.transform.name not in kind.transforms:
-            why = f"{path} is {spark_type}, and this expression needs {' or '.join(self.transform.types)}"
-        else:
-            return replace(self, column=path)
-        raise ClusterKeyError(f"cluster_by item {self.written or self}: {why}")
+            raise ClusterKeyError(f"{item}: {columns.why_not(self.column)}")
+        fitting = column_type(spark_type := columns.types[path]).transforms
+        if not fitting:
+            raise KeyTypeError(f"{item}: a column of type {spark_type} has no order to cluster by")
+        if self.transform.name not in fitting:
+            types = " or ".join(self.transform.types)
+            raise ClusterKeyError(f"{item}: {path} is {spark_type}, and this expression needs {types}")
+        return replace(self, column=path)
 
 
 @dataclass(frozen=True)
@@ -72,8 +62,7 @@ class ClusterKey:
     curve: int = 0  # how many of the last fields are on a Hilbert curve, with equal weight: 0, or 2 to 4
     called: str = field(default="hilbert", compare=False)  # the curve's name in ``cluster_by``
 
-    def __str__(self) -> str:
-        """Return the key as users write it."""
+    def __str__(self) -> str:  # as users write it
         items = list(map(str, self.leading))
         if self.curve:
             items.append(f"hilbert({', '.join(map(str, self.on_curve))})")

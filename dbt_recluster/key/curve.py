@@ -166,12 +166,12 @@ def hilbert_index(coordinates: Coordinates, bits: int) -> IntArray:
 def hilbert_range(lower: Coordinates, upper: Coordinates, bits: int) -> tuple[IntArray, IntArray]:
     """The least and greatest places on the curve of n closed boxes, given by their corners: int64 (n,) each."""
     states = curve_states(len(lower))
-    least, greatest = (_extreme(lower, upper, bits, states, choice) for choice in (states.first, states.last))
-    return least, greatest
+    return _extreme(lower, upper, bits, states.first), _extreme(lower, upper, bits, states.last)
 
 
-def _extreme(lower: Coordinates, upper: Coordinates, bits: int, states: CurveStates, choice: IntArray) -> IntArray:
+def _extreme(lower: Coordinates, upper: Coordinates, bits: int, choice: IntArray) -> IntArray:
     """The place of the cell of each box to which ``choice``, `first` or `last` of the states, leads: int64 (n,)."""
+    states = curve_states(len(lower))
     lower, upper = [column.copy() for column in lower], [column.copy() for column in upper]
     place = np.zeros(len(lower[0]), np.int64)
     state = np.zeros_like(place)

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.key.types import (
-    TYPES,
-    Date,
-    DecimalNumber,
-    Integer,
-    Time,
-    column_type,
-    filled,
-    like,
-    value_type,
-)
+from dbt_recluster.key.types import TYPES, Date, DecimalNumber, Integer, Time, column_type, filled, like, value_type
 
 _MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
 _MOST_SPANS = 2**33
@@ -38,8 +28,7 @@ class FunctionCall(NamedTuple):
     column: str
     others: Sequence[str]
 
-    def __str__(self) -> str:
-        """Return the item for errors."""
+    def __str__(self) -> str:  # for errors
         return f"cluster_by item {self.function}({self.column})"
 
 
@@ -63,7 +52,7 @@ class Transform:
     @property
     def arguments(self) -> tuple[int, ...]:
         """The further arguments of Iceberg's ``Expressions``."""
-        return ()
+        return astuple(self)
 
     @property
     def types(self) -> list[str]:
@@ -170,8 +159,6 @@ class Span(Transform):
 
 
 class Hour(Span):
-    """Hours."""
-
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
     parts = (*Span.parts, "hour({})")
@@ -190,8 +177,6 @@ class Hour(Span):
 
 
 class Day(Span):
-    """Days."""
-
     name = "day"
     written = ("days(ts)", "date_trunc('day', ts)", "to_date(ts)", "cast(ts as date)")
     units = ("dd",)
@@ -219,8 +204,6 @@ class Week(Span):
 
 
 class Month(Span):
-    """Months."""
-
     name = "month"
     written = ("months(ts)", "date_trunc('month', ts)")
     units = ("mon", "mm")
@@ -229,8 +212,6 @@ class Month(Span):
 
 
 class Year(Span):
-    """Years."""
-
     name = "year"
     written = ("years(ts)", "date_trunc('year', ts)")
     units = ("yyyy", "yy")
@@ -266,10 +247,6 @@ class Truncate(Transform):
     def from_iceberg(cls, text: str) -> Transform | None:
         match = re.fullmatch(r"truncate\[(\d+)\]", text)
         return cls(int(match[1])) if match and int(match[1]) <= _MAX_WIDTH else None
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        return (self.width,)
 
     def text(self, column: str) -> str:
         return f"truncate({self.width}, {column})"

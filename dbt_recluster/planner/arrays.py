@@ -143,7 +143,6 @@ class Intervals:
         return cls(ranks[: len(first)], ranks[len(first) :] + 1, size)
 
     def __len__(self) -> int:
-        """Number of blocks."""
         return len(self.begin)
 
     @property
@@ -169,8 +168,7 @@ class Intervals:
         """Number of other blocks that share a place with each block: int32 (n,)."""
         begun = np.cumsum(np.bincount(self.begin, minlength=self.size), dtype=np.int32)
         ended = np.cumsum(np.bincount(self.end, minlength=self.size + 1), dtype=np.int32)
-        others: IntArray = begun[self.end - 1] - ended[self.begin] - 1
-        return others
+        return begun[self.end - 1] - ended[self.begin] - 1
 
     def greatest(self, values: IntArray) -> IntArray:
         """Greatest value of a place of each block, given one for each place, (size,): of their type, (n,)."""

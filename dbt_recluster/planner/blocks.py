@@ -1,18 +1,17 @@
 """Blocks: bounds, sizes, levels and runs of a table's blocks, which every metric and strategy reads.
 
-Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks of different partitions never overlap
-and a sweep needs to know nothing about partitions.
+Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks of different partitions never overlap.
 
 Planning trusts only a part of each block's bounds, its extent. Iceberg keeps the least and greatest value of each
 column separately. So the bounds of a compound key describe a range only up to the first column in which they differ: a
-query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Given two
-blocks that share a value of this column only at their ends, a merge would write two such blocks again. An extent
-therefore excludes both end values and the columns after this one.
+query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Of two
+blocks that share a value of this column only at their ends, it would write two such blocks again. An extent therefore
+excludes both end values and later columns.
 
-Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. Runs show where: the
-blocks of one run are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so
-extents end before such an overlap. A block that the others of its run cover completely was not narrowed by the merge
-that wrote it, and another merge would not narrow it either.
+Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. The blocks of one run
+are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so extents end before
+such an overlap. A block that the others of its run cover completely was not narrowed by the merge that wrote it, and
+another merge would not narrow it either.
 """
 
 from __future__ import annotations
@@ -24,15 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    Codes,
-    IntArray,
-    Intervals,
-    Segments,
-    arrays_at,
-    combined_ranks,
-)
+from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, Intervals, Segments, arrays_at, combined_ranks
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
@@ -84,40 +75,24 @@ class Extents(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a table, made with `Blocks.build`. Position i of every array describes block i.
+    """The n blocks of a table, made with `Blocks.build`. Position i of every array describes block i."""
 
-    Attributes:
-        lower: Ranks of the lower bounds, int64 (n,).
-        upper: Ranks of the upper bounds, int64 (n,), at least ``lower``.
-        points: Number of ranks: distinct bounds, counted separately in each partition.
-        rows, bytes: int64 (n,), or None if unknown.
-        level: How much merging is in a block, int64 (n,); 0 for new data.
-        run: int64 (n,). Blocks with the same positive number were written together and are disjoint; 0 or less means
-            unknown.
-        partition: Codes from 0, int64 (n,).
-        unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        extents: The part of each block's bounds that planning trusts.
-        reads: Where reads end, or None if no reads are known.
-        fixed, deleted, layout: As in `build`.
-    """
-
-    lower: IntArray
-    upper: IntArray
-    points: int
-    rows: IntArray | None
-    bytes: IntArray | None
-    level: IntArray
-    run: IntArray
-    partition: IntArray
-    unbounded: BoolArray
-    fixed: BoolArray
-    extents: Extents
-    deleted: IntArray | None = None
-    reads: ReadEnds | None = None
-    layout: Layout | None = None
+    lower: IntArray  # ranks of the lower bounds, int64 (n,)
+    upper: IntArray  # ranks of the upper bounds, int64 (n,), at least `lower`
+    points: int  # number of ranks: distinct bounds, counted separately in each partition
+    rows: IntArray | None  # int64 (n,), or None if unknown
+    bytes: IntArray | None  # likewise
+    level: IntArray  # how much merging is in a block, int64 (n,); 0 for new data
+    run: IntArray  # int64 (n,): blocks with the same positive number were written together and are disjoint
+    partition: IntArray  # codes from 0, int64 (n,)
+    unbounded: BoolArray  # where an upper bound is unknown or above every value, (n,)
+    fixed: BoolArray  # blocks that no plan may rewrite, (n,)
+    extents: Extents  # the part of each block's bounds that planning trusts
+    deleted: IntArray | None = None  # deleted rows, int64 (n,), or None if unknown
+    reads: ReadEnds | None = None  # where reads end, or None if no reads are known
+    layout: Layout | None = None  # the boxes of blocks under a curve
 
     def __len__(self) -> int:
-        """Number of blocks."""
         return len(self.lower)
 
     @property
@@ -151,8 +126,7 @@ class Blocks:
         """Blocks of which this share of the rows, or more, is deleted: bool (n,)."""
         if self.deleted is None or self.rows is None:
             return np.zeros(len(self), np.bool_)
-        deleted: BoolArray = self.deleted >= share * np.maximum(self.rows, 1)
-        return deleted
+        return self.deleted >= share * np.maximum(self.rows, 1)
 
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""

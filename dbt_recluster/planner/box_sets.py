@@ -113,8 +113,7 @@ class BoxSets:
     def pays(self, member: IntArray) -> bool:
         """Whether merging a set pays. So does one of several groups, or that is too large to be worked out."""
         group = self.layout.group[member]
-        is_worked_out = group[0] >= 0 and (group == group[0]).all() and len(member) <= _MOST_BLOCKS
-        if not is_worked_out:
+        if group[0] < 0 or (group != group[0]).any() or len(member) > _MOST_BLOCKS:
             return True
         saving, price = self._weigh(member)
         return saving >= price
@@ -127,12 +126,11 @@ class BoxSets:
         if is_too_large or not self._can_merge(member) or layout.settled[member].all():
             return 0.0, np.inf
         group = int(layout.group[member[0]])
-        block_rows = self._block_rows
         points = self._points(member)
-        tree = cut_into_boxes(points, block_rows, layout.parts, self._price_of[group])
+        tree = cut_into_boxes(points, self._block_rows, layout.parts, self._price_of[group])
         cost = float(self._costs(member).sum())
         saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
-        return saving, self._price(group, points.rows.sum() / block_rows, cost)
+        return saving, self._price(group, points.rows.sum() / self._block_rows, cost)
 
     def _can_merge(self, member: IntArray) -> bool:
         """Whether blocks are several, or one that is cut into several."""

@@ -81,7 +81,6 @@ class Candidates:
         )
 
     def __len__(self) -> int:
-        """Number of candidates."""
         return len(self.position)
 
     def take(self, member: IntArray | BoolArray) -> Candidates:
@@ -91,8 +90,7 @@ class Candidates:
     @property
     def deleted_share(self) -> FloatArray:
         """Share of the rows that is deleted: float64 (c,)."""
-        share: FloatArray = self.deleted / np.maximum(self.rows, 1)
-        return share
+        return self.deleted / np.maximum(self.rows, 1)
 
     def sets_of(self, sets: Sequence[IntArray]) -> SetArrays:
         """Make block sets of positions in all blocks, of candidates only: int64 (k,) each."""
@@ -134,7 +132,7 @@ class Candidates:
         Prices are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
         """
         if self.blocks.reads is None or (by_reads is not None and not by_reads.any()):
-            return Prices.even(units)
+            return Prices(units, None, units.begin, units.end)
         cells = np.sort(np.concatenate([self.first[member], self.last[member]]))
         return Prices.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
 
@@ -222,7 +220,6 @@ class SetArrays:
     benefit_cost: FloatArray | None = None  # the two ratios of `BlockSet`, NaN if unknown: float64 (sets, 2)
 
     def __len__(self) -> int:
-        """Number of sets."""
         return len(self.start)
 
     @property
@@ -336,20 +333,11 @@ class SetLimits(NamedTuple):
 
 
 def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> SetArrays:
-    """Make block sets of the blocks that a strategy selected.
+    """Make block sets of candidates, given by position, int64 (m,), in the order of their labels and then of the key.
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
     a gap would add depth in the gap, and one for each part within the limits, cut along the key. Sets of one
     block, without overlap or not worth a merge are dropped, so that a strategy can select others.
-
-    Args:
-        candidates: c candidates.
-        member: Positions in the candidates, int64 (m,), each at most once.
-        label: int64 (m,). Sets of lower labels are better and come first.
-        limits: The most of one set.
-
-    Returns:
-        The sets, in the order of their labels and then along the key.
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])

@@ -30,15 +30,9 @@ _NEARLY_FULL = (2, 3)
 
 
 def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) -> SetArrays:
-    """Select sets of neighbours to merge, along the key.
+    """Select sets of neighbours to merge, along the key. Each leaves fewer blocks, so repeating plan and merge ends.
 
-    Args:
-        candidates: c candidates.
-        taken: Positions in the candidates of blocks that other sets merge, int64 (m,).
-        policy: The size of a full block, and the limits on a set.
-
-    Returns:
-        The sets. Merging each leaves fewer blocks than it has, so repeating plan and merge ends.
+    ``taken`` are the positions in the candidates of blocks that other sets merge, int64 (m,).
     """
     small = policy.full_block.is_small(candidates.rows, candidates.bytes)
     small[taken] = False
@@ -62,11 +56,7 @@ def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) 
 
 
 def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
-    """Split blocks, in the order of their first cells, where a set across would deepen a key.
-
-    Args:
-        candidates: c candidates.
-        member: Positions of the blocks in the candidates, int64 (m,), ascending, m at least 2.
+    """Split candidates, given by position, int64 (m,), ascending, m at least 2, where a set across would deepen a key.
 
     Returns:
         The position in ``member`` at which each stretch begins, int64 (stretches,). And for each block but the last the
@@ -133,8 +123,7 @@ class _Neighbours:
         useful = (end - start > blocks) & (self.small_before[end] > self.small_before[start])
         last = np.maximum(end - 1, start)
         anchor = np.minimum.reduceat(self.anchor, np.column_stack([start, last]).ravel())[::2]
-        worth: BoolArray = (fills | grows) & useful & (start <= anchor)
-        return worth
+        return (fills | grows) & useful & (start <= anchor)
 
     def _parts(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
         """Part segments that are not worth a merge as a whole.

@@ -18,14 +18,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.key.box_tree import Points, hulls
 from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    IntArray,
-    arrays_at,
-    combined_ranks,
-    dense_ranks,
-    fewest_chains,
-)
+from dbt_recluster.planner.arrays import BoolArray, IntArray, arrays_at, combined_ranks, dense_ranks, fewest_chains
 from dbt_recluster.planner.ranks import rank_column
 
 # `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
@@ -102,8 +95,7 @@ class Boxes:
         code, _ = dense_ranks(load)
         count = np.bincount(code)
         kept = np.bincount(code, (end - begin + 1) / (last - first + 1)) / count
-        is_sorted: BoolArray = (kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count))[code] & (load > 0)
-        return is_sorted
+        return (kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count))[code] & (load > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,23 +121,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class CurveBlocks:
-    """n blocks under a key that ends in a curve.
+    """n blocks under a key that ends in a curve."""
 
-    Attributes:
-        curve: The curve over the last columns of the key; the others lead.
-        lower: Lower bounds: an Arrow array (n,) for each column of the key.
-        upper: Upper bounds, likewise.
-        unbounded: Where the upper bound is unknown: bool (n,) for each column.
-        rows: Rows of each block, int64 (n,).
-        partition: Codes of partitions from 0, int64 (n,), or None for one partition.
-    """
-
-    curve: Curve
-    lower: Sequence[pa.Array]
-    upper: Sequence[pa.Array]
-    unbounded: Sequence[BoolArray]
-    rows: IntArray
-    partition: IntArray | None = None
+    curve: Curve  # over the last columns of the key; the others lead
+    lower: Sequence[pa.Array]  # lower bounds, (n,) for each column of the key
+    upper: Sequence[pa.Array]  # likewise
+    unbounded: Sequence[BoolArray]  # where the upper bound is unknown, (n,) for each column
+    rows: IntArray  # int64 (n,)
+    partition: IntArray | None = None  # codes from 0, int64 (n,), or None for one partition
 
     @property
     def leading(self) -> int:
@@ -167,8 +150,8 @@ class CurveBlocks:
         return np.ascontiguousarray(np.clip(ranks, self.boxes.lower, self.boxes.upper).T)
 
     @cached_property
-    def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
-        """Rank partitions and leading columns: int64 (n,), how many there are, and where blocks have one value."""
+    def _leading_keys(self) -> tuple[IntArray, BoolArray]:
+        """Ranks of partitions and leading columns, int64 (n,), and where blocks have one value, (n,)."""
         n = len(self.rows)
         partition = np.zeros(n, np.int64) if self.partition is None else self.partition
         keys, is_one = [dense_ranks(partition)], np.ones(n, np.bool_)
@@ -176,7 +159,7 @@ class CurveBlocks:
             codes, size = rank_column(self.lower[place], self.upper[place], self.unbounded[place])
             keys.append((codes[:n], size))
             is_one &= codes[:n] == codes[n:]
-        return *combined_ranks(keys), is_one
+        return combined_ranks(keys)[0], is_one
 
     def layout(
         self,
@@ -190,15 +173,10 @@ class CurveBlocks:
 
         A load whose bounds show that it came sorted along the curve is a run. Runs whose boxes are disjoint form a
         chain: a block of one is not deepened by blocks of another, however the curve winds through their boxes.
-
-        Args:
-            run: int64 (n,), positive where known.
-            added_by: Numbers of loads, int64 (n,), positive where known.
-            level: int64 (n,).
-            settled: Settled blocks, (n,), or None; they count as one run.
-            samples: Rows of loads, by their number.
+        Settled blocks count as one run. Runs and the numbers of loads, ``added_by``, are positive where known; samples
+        are rows of loads by their number.
         """
-        key, _, is_one = self._leading_keys
+        key, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
         lower, upper = (np.ascontiguousarray(ends.T) for ends in (boxes.lower, boxes.upper))
         is_load = (run <= 0) & (added_by > 0)
@@ -225,10 +203,9 @@ class CurveBlocks:
         )
 
     def along_curve(self, chain: IntArray) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
-        """Bounds for the planner, of the leading columns and the place on the curve, disjoint within a chain.
+        """Lower and upper bounds for the planner, and where the latter are unknown, disjoint within a chain.
 
-        Returns:
-            Lower bounds, upper bounds and where the latter are unknown, for each column.
+        The columns are the leading ones and the place on the curve.
         """
         begin, end = self.boxes.intervals(chain)
         lower, upper, unbounded = (part[: self.leading] for part in (self.lower, self.upper, self.unbounded))
@@ -240,12 +217,10 @@ class CurveBlocks:
 
         Values of leading columns that share full blocks, of ``block_rows``, are one group.
         """
-        key, _, _ = self._leading_keys
+        key, _ = self._leading_keys
         order = np.argsort(key, kind="stable")
-        rows, partition = (
-            self.rows[order],
-            np.zeros(len(order)) if self.partition is None else self.partition[order],
-        )
+        rows = self.rows[order]
+        partition = np.zeros(len(order)) if self.partition is None else self.partition[order]
         before = np.cumsum(rows) - rows
         is_first = np.diff(partition, prepend=-1) != 0
         # Where its partition and its value begin, in full blocks.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,38 +38,23 @@ from dbt_recluster.planner.policy import Policy
 
 @dataclass(frozen=True, eq=False)
 class BlockSet:
-    """Blocks to merge together.
+    """Blocks to merge together: two or more, or one with many deleted rows, or one under a curve to cut into several.
 
-    Attributes:
-        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows, or
-            one under a curve that is cut into several.
-        level: Level of the blocks that the merge will write.
-        rows: Rows to rewrite; 0 if unknown.
-        bytes: Bytes to read; 0 if unknown.
-        depth: Greatest depth of its blocks alone; touching does not count. 1 for a compaction.
-        expected_depth: Greatest depth of candidates over its keys after the whole plan; touching does not count.
-        expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows, or
-            `Policy.block_bytes` bytes if these are more.
-        run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
-        partition: Code of its partition in `Blocks.partition`.
-        is_merge: Whether it merges blocks; others drop deleted rows.
-        benefit_cost: Why `payback` selected it: the least benefit-cost ratio of the age groups that it is merged for.
-            None for compactions and other kinds of sets.
-        benefit_cost_left: The greatest ratio of the groups of its partition that stay, which is less; or None.
+    `payback` selects a set by the least benefit-cost ratio of the age groups that it is merged for.
     """
 
-    blocks: IntArray
-    level: int
-    rows: int
-    bytes: int
-    depth: int
-    expected_depth: int
-    expected_blocks: int
-    run: int
-    partition: int
-    is_merge: bool = True
-    benefit_cost: float | None = None
-    benefit_cost_left: float | None = None
+    blocks: IntArray  # positions in the planned `Blocks`, int64 (k,), ascending
+    level: int  # of the blocks that the merge will write
+    rows: int  # to rewrite; 0 if unknown
+    bytes: int  # to read; 0 if unknown
+    depth: int  # greatest depth of its blocks alone; touching does not count, and a compaction has 1
+    expected_depth: int  # greatest depth of candidates over its keys after the whole plan; touching does not count
+    expected_blocks: int  # that the merge will write, as many as its rows and bytes fill
+    run: int  # sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run
+    partition: int  # its code in `Blocks.partition`
+    is_merge: bool = True  # whether it merges blocks; others drop deleted rows
+    benefit_cost: float | None = None  # that least ratio; None for compactions and other kinds of sets
+    benefit_cost_left: float | None = None  # the greatest ratio of the groups of its partition that stay, or None
 
 
 class Why(Enum):
@@ -102,34 +87,22 @@ class Reason:
 class Plan:
     """The block sets to merge now, if any.
 
-    Attributes:
-        block_sets: Best first. No block is in two of them, so they may be merged at the same time.
-        rows: Rows to rewrite in all sets; 0 if unknown.
-        bytes: Bytes to read in all sets; 0 if unknown.
-        reasons: Why there is, or is not, something to do.
-        limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
-        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
-        left: If ``limited``, blocks that a plan without these limits would merge.
-        depth: The depth that is compared with the threshold: the average depth of the worst partition, as far as merges
-            could reduce it without limits. 1 if no block can be narrowed, 0 without blocks.
-        threshold: The greatest depth allowed in that partition.
-        by_reads: Whether it is the read depth instead.
-        by_level: Whether the depth of each level is at most the threshold, and the strategy goes by level.
-        can_merge: Whether a plan without a budget has block sets.
+    Its depth, which is compared with the threshold, is the average depth of the worst partition, as far as merges could
+    reduce it without limits: 1 if no block can be narrowed, 0 without blocks.
     """
 
-    block_sets: tuple[BlockSet, ...]
-    rows: int
-    bytes: int
-    reasons: tuple[Reason, ...] = ()
-    limited: bool = False
-    needed: int | None = None
-    left: int = 0
+    block_sets: tuple[BlockSet, ...]  # best first; no block is in two of them, so they may be merged at the same time
+    rows: int  # to rewrite in all sets; 0 if unknown
+    bytes: int  # to read in all sets; 0 if unknown
+    reasons: tuple[Reason, ...] = ()  # why there is, or is not, something to do
+    limited: bool = False  # whether it is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`
+    needed: int | None = None  # if limited, the least budget of bytes, to a sixteenth, for which there is a plan
+    left: int = 0  # if limited, blocks that a plan without these limits would merge
     depth: float = 0.0
-    threshold: float = 1.0
-    by_reads: bool = False
-    by_level: bool = False
-    can_merge: bool = False
+    threshold: float = 1.0  # the greatest depth allowed in that partition
+    by_reads: bool = False  # whether the depth is the read depth instead
+    by_level: bool = False  # whether the depth of each level is at most the threshold, and the strategy goes by level
+    can_merge: bool = False  # whether a plan without a budget has block sets
 
     @property
     def members(self) -> SetArrays:
@@ -190,12 +163,7 @@ class Gain:
         return cls(blocks, sets, segments, np.maximum(segments.covered.depth() - 1, 0), cells.depth())
 
     def lowers_average(self, expected: IntArray, block_rows: int) -> BoolArray:
-        """Whether the average depth of the blocks of its partition falls: bool (sets,).
-
-        Args:
-            expected: How many blocks each set is cut into, int64 (sets,).
-            block_rows: Rows in a full block.
-        """
+        """Whether each set lowers the average depth of its partition: bool (sets,); arguments as `written_blocks`."""
         blocks, sets, segments = self.blocks, self.sets, self.segments
         ends = segments.begins + np.maximum(segments.length - 1, 0)
         greatest = range_max(self.depth, segments.begins, ends)
@@ -252,8 +220,7 @@ def _cells(places: FloatArray) -> IntArray:
     return (2 * rank + (places > rank)).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenBlocks:
+class WrittenBlocks(NamedTuple):
     """Blocks that merges will write, in the order of their sets and of the key."""
 
     lower: FloatArray  # lower bounds on the axis of ranks, float64 (w,); whole numbers are bounds of merged blocks
@@ -263,13 +230,9 @@ class WrittenBlocks:
 
 
 def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_rows: int) -> WrittenBlocks:
-    """Predict the blocks that merging some sets will write.
+    """Predict the blocks that merging sets of positions of some blocks will write.
 
-    Args:
-        blocks: n blocks.
-        sets: Sets of positions of these blocks.
-        expected: How many blocks each set is cut into, int64 (sets,).
-        block_rows: Rows in a full block.
+    Each set is cut into as many blocks as ``expected``, int64 (sets,); ``block_rows`` are those of a full block.
     """
     # Offsets give every set a range of the axis of its own.
     member, set_of_member = sets.member, sets.set_of_member
@@ -298,8 +261,7 @@ def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_ro
     return WrittenBlocks((new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some])
 
 
-@dataclass(frozen=True, eq=False)
-class _Distribution:
+class _Distribution(NamedTuple):
     """Rows of a set below each key: linear between bounds, with a step at every constant block."""
 
     at: FloatArray  # distinct bounds of all sets, float64 (p,), ascending
@@ -359,13 +321,8 @@ class _Distribution:
 def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     """Predict the blocks after a plan's merges, from bounds and row counts alone (see `written_blocks`).
 
-    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
-    in one block unless they fill more than one.
-
-    Args:
-        blocks: The n blocks that were planned.
-        plan: Their plan.
-        policy: Its `block_rows` is the size to cut to.
+    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay in one block
+    unless they fill more than one, of `Policy.block_rows`.
 
     Returns:
         The blocks in no set, in their order, then the new blocks of each set, in the order of the key.
@@ -377,27 +334,18 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     written = written_blocks(blocks, sets, expected, policy.block_rows)
     left = blocks.take(np.delete(np.arange(len(blocks)), sets.member))
     points = np.unique(np.concatenate([left.lower, left.upper, written.lower, written.upper]))
-
     # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
-    def lower_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends, written.lower), side="right") - 1
-
-    def upper_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends, written.upper))
-
-    lower, upper, shown_lower, shown_upper, unnarrowed = left.extents
+    lowers = (np.append(ends, written.lower) for ends in (left.lower, left.extents.lower, left.extents.shown_lower))
+    uppers = (np.append(ends, written.upper) for ends in (left.upper, left.extents.upper, left.extents.shown_upper))
+    lower, low, shown_low = (np.searchsorted(points, ends, side="right") - 1 for ends in lowers)
+    upper, high, shown_high = (np.searchsorted(points, ends) for ends in uppers)
+    unnarrowed = np.append(left.extents.unnarrowed, np.zeros(len(written.rows), np.bool_))
     return replace(
         left,
-        lower=lower_ends(left.lower),
-        upper=upper_ends(left.upper),
+        lower=lower,
+        upper=upper,
         points=len(points),
-        extents=Extents(
-            lower_ends(lower),
-            upper_ends(upper),
-            lower_ends(shown_lower),
-            upper_ends(shown_upper),
-            np.append(unnarrowed, np.zeros(len(written.rows), np.bool_)),
-        ),
+        extents=Extents(low, high, shown_low, shown_high, unnarrowed),
         reads=None if left.reads is None else left.reads.moved(points),
         layout=None,
         **_figures_after(left, written, plan, first_run=max(0, int(blocks.run.max())) + 1),

@@ -251,46 +251,23 @@ def _relative_clustering_ratio(counts: IntArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ReadCosts:
-    """The blocks and bytes that m reads open.
+    """The blocks and bytes that m reads open."""
 
-    Attributes:
-        opened: Blocks, int64 (m,).
-        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
-        bytes: Bytes of the blocks, int64 (m,).
-        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
-        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
-    """
-
-    opened: IntArray
-    wasted: FloatArray
-    bytes: IntArray
-    bytes_wasted: FloatArray
-    bytes_per_depth: FloatArray
+    opened: IntArray  # blocks, int64 (m,)
+    wasted: FloatArray  # those that the read would not open in a sorted table of as many blocks, float64 (m,)
+    bytes: IntArray  # of the blocks, int64 (m,)
+    bytes_wasted: FloatArray  # of the wasted blocks, float64 (m,)
+    bytes_per_depth: FloatArray  # wasted bytes for each unit of depth above 1 at the ends, float64 (m,)
 
 
 def read_costs(
-    lower: Keys,
-    upper: Keys,
-    bytes: Keys,
-    reads: Reads,
-    partition: Keys | None = None,
-    unbounded: Keys | None = None,
+    lower: Keys, upper: Keys, bytes: Keys, reads: Reads, partition: Keys | None = None, unbounded: Keys | None = None
 ) -> ReadCosts:
-    """Count the blocks that reads open, by their bounds.
+    """Count the blocks that reads open, by their bounds. Arguments and errors are those of `Blocks.build`.
 
     Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
-    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
-
-    Args:
-        lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
-        upper: Greatest keys.
-        bytes: Sizes, int (n,).
-        reads: m ranges of the key. Each takes O(n).
-        partition: Values of the blocks' partitions; each partition is sorted for itself.
-        unbounded: Masks of upper bounds that are not known.
-
-    Raises:
-        BoundsError: As `Blocks.build`.
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are. Each partition is sorted for
+    itself. A read takes O(n).
     """
     n, _, columns = ranked_columns(lower, upper, unbounded, reads)
     placed = place_reads(columns, n)
@@ -433,18 +410,10 @@ def _mean_opened(blocks: Ranges, asked: Ranges) -> float:
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
-    """Count the blocks opened by reads that each have a range in every column.
+    """Count the blocks, at least one and int64 (n,) bytes each, opened by reads that have a range in every column.
 
     A read wastes the blocks beyond those that it would open in a table of as many blocks, sorted at once. That table is
-    estimated from the boxes of the blocks.
-
-    Args:
-        blocks: n blocks, at least one.
-        bytes: Their sizes, int64 (n,).
-        reads: Ranges of all columns of the key; None is an open end. A read takes O(n).
-
-    Returns:
-        The costs. `bytes_per_depth` has the bytes that each read opens in the sorted table.
+    estimated from the boxes of the blocks; `bytes_per_depth` has the bytes that each read opens in it.
 
     Raises:
         BoundsError: As `Blocks.build`.

@@ -85,7 +85,7 @@ class _Selection:
     """The sets of a plan, best first."""
 
     sets: SetArrays
-    kind: IntArray  # `_MERGE`, `_BOXES`, `_COMPACTION` or `_DELETED` for each set, int64 (sets,)
+    kind: IntArray  # of each set, int64 (sets,)
     worst: WorstDepth  # the depth that the strategy compared with a threshold
 
     def of(self, kind: int) -> SetArrays:
@@ -174,11 +174,10 @@ class _Planner:
         return worth & reveals_less(eligible.blocks, in_blocks)
 
     def _deleted(self, taken: IntArray) -> SetArrays:
-        """Make a set of each block that has `Policy.deleted_share` of its rows deleted and is in no other set.
+        """Make a set of each candidate with `Policy.deleted_share` of its rows deleted that is not taken, by position.
 
         Merging it with itself writes the rows that are left, within its bounds, so no key becomes deeper, and the new
-        block has no deleted rows, so it is not selected again. ``taken`` are the positions in the candidates of the
-        blocks of other sets, int64 (m,).
+        block has no deleted rows, so it is not selected again.
         """
         worth = self.eligible.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
         worth[taken] = False
@@ -191,9 +190,9 @@ class _Planner:
         """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
 
         A read of one key opens every block over the key; a read of a range, or the planning of a scan, every block in
-        the range. So a set saves the coverage that it removes, in lengths of blocks, and the number of blocks that it
-        removes. Both count alike, as if each read of one key came with a read of a range as long as a block. Both kinds
-        of read waste the share of a block's rows that is deleted.
+        the range. So a set saves the coverage that it removes, in lengths of blocks, and the number of blocks. Both
+        count alike, as if each read of one key came with a read of a range as long as a block. Both kinds of read waste
+        the share of a block's rows that is deleted.
         """
         eligible = self.eligible
         units = eligible.units()
@@ -302,9 +301,7 @@ def _expected_depth(eligible: Candidates, sets: SetArrays) -> IntArray:
 def simulate_rounds(blocks: Blocks, policy: Policy) -> Iterator[tuple[Plan, Blocks]]:
     """Repeat plan and merge until the plan is empty; yield each plan, and the blocks that it leaves.
 
-    Args:
-        blocks: n blocks.
-        policy: Its `max_bytes` limits each round by itself.
+    `Policy.max_bytes` limits each round by itself.
     """
     while (planned := plan(blocks, policy)).block_sets:
         blocks = simulate(blocks, planned, policy)

@@ -18,10 +18,9 @@ from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
 # row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the columns on a curve.
-# Workloads in order rewrite almost nothing and are left out. Those of a plain key, 0, are of the workloads of
-# benchmarks/results/frontier.json. Those of a curve are
-# multiples of the blocks that the read opens in a table sorted at once ("What a threshold means" in
-# docs/design/curves.md).
+# Workloads in order rewrite almost nothing and are left out. Those of a plain key, 0, are in
+# benchmarks/results/frontier.json. Blocks along a curve are multiples of those that the read opens in a table sorted at
+# once ("What a threshold means" in docs/design/curves.md).
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 REWRITTEN = {
     0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
@@ -45,36 +44,25 @@ _LEAST_GAIN = 0.1
 
 @dataclass(frozen=True)
 class Policy:
-    """The strategy, the threshold and the limits of a plan. Every field is checked on construction.
+    """The strategy, the threshold and the limits of a plan, None for no limit. Construction checks every field."""
 
-    Attributes:
-        depth: Threshold for the average depth of a partition. A value of at least 1 is a depth; a value between 0 and
-            1 is a share of the partition's blocks, and stands for a depth of at least 1.
-        strategy: One of `STRATEGIES`.
-        max_bytes: Most bytes that a plan may read, or None for no limit.
-        max_merge_bytes: Most bytes in one block set, or None for no limit.
-        max_merge_blocks: Most blocks in one merge of overlapping blocks, at least 2, or None for no limit. With
-            strategy `width` also the base of its buckets of widths.
-        block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
-        max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
-            loads. Databend stops after 32 rewrites (databend#20002).
-        block_bytes: Bytes in a full block, at least 1, or None if unknown. It only decides which blocks are
-            small, and how full blocks are.
-        deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
-            fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite.
-        tolerance: Depths are this many times too large, at least 1 (`CURVE_TOLERANCE`).
-    """
-
+    # Threshold for the average depth of a partition. A value between 0 and 1 is a share of the partition's blocks, and
+    # stands for a depth of at least 1.
     depth: float = 4.0
-    strategy: str = "payback"
-    max_bytes: int | None = None
-    max_merge_bytes: int | None = None
+    strategy: str = "payback"  # one of `STRATEGIES`
+    max_bytes: int | None = None  # most bytes that a plan may read
+    max_merge_bytes: int | None = None  # most bytes in one block set
+    # Most blocks in one merge of overlapping blocks, at least 2. With `width` also the base of its buckets of widths.
     max_merge_blocks: int | None = None
-    block_rows: int = 1_000_000
+    block_rows: int = 1_000_000  # in a full block; a constant block with at least half of them is never rewritten
+    # Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million loads.
+    # Databend stops after 32 rewrites (databend#20002).
     max_level: int = 64
-    block_bytes: int | None = None
+    block_bytes: int | None = None  # in a full block, if known; decides only which blocks are small, and how full
+    # Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads fetch deleted rows
+    # and drop them. At 0.3, about twenty full scans pay for a rewrite.
     deleted_share: float = 0.3
-    tolerance: float = 1.0
+    tolerance: float = 1.0  # depths are this many times too large, at least 1 (`CURVE_TOLERANCE`)
 
     @property
     def set_limits(self) -> SetLimits:
@@ -99,8 +87,7 @@ class Policy:
     def thresholds(self, count: IntArray) -> FloatArray:
         """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""
         depths = np.maximum(1.0, self.depth * (count if self.depth < 1 else np.ones(len(count))))
-        thresholds: FloatArray = depths * self.tolerance
-        return thresholds
+        return depths * self.tolerance
 
     def __post_init__(self) -> None:
         if not _is_finite(self.depth):

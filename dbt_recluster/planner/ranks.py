@@ -21,13 +21,7 @@ Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
 
 
 def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Keys, Keys] | None = None) -> Codes:
-    """Encode the bounds of one key column, and those of reads, as integers.
-
-    Args:
-        lower: The lower bounds, length n.
-        upper: The upper bounds, length n, of the same type.
-        unbounded: bool (n,), true where the upper bound is unknown or above every value.
-        reads: Lower and upper bounds of m reads; NULL where there is none.
+    """Encode one key column of the bounds of n blocks, and of m reads, where NULL is no bound, as integers.
 
     Returns:
         Codes of the lower and then of the upper bounds of blocks, and likewise of reads, (2n + 2m,). Code 0 is below

@@ -35,7 +35,7 @@ EVEN_SHARE = 0.05
 _SIGMAS = 3.0
 # Fewer ends than this count as this many: a handful of reads are the workload itself, not a sample of it.
 _FEW_ENDS = 300.0
-# Keeps a quotient finite where there is nothing to divide.
+# Avoids division by zero.
 _LEAST = np.finfo(np.float64).tiny
 # Blocks of a group whose prices are in different powers of this are decided on apart. 4 or 16 in its place is better
 # for some reads and worse for others, by a twentieth to a sixth of the work (benchmarks/reads.py).
@@ -48,16 +48,12 @@ _LEAST_RATE = 0.002
 class Reads:
     """Closed ranges of keys that queries read.
 
-    Attributes:
-        lower: Least keys, of the types of `Blocks.build`, length m; None where a range has no lower end. For a compound
-            key, a list of columns, which may be fewer than the key has: then the range holds all keys that begin so.
-        upper: Greatest keys, likewise.
-        weight: How often each range is read, float (m,), or None for once each.
+    For a compound key, bounds may have fewer columns than the key: then the range holds all keys that begin so.
     """
 
-    lower: Keys
-    upper: Keys
-    weight: Keys | None = None
+    lower: Keys  # least keys, as in `Blocks.build`, length m; None where a range has no lower end
+    upper: Keys  # greatest keys, likewise
+    weight: Keys | None = None  # how often each range is read, float (m,), or None for once each
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,27 +107,23 @@ def ranked_columns(
     """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
 
     Returns:
-        The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
-        of `rank_column`, (2n + 2m,), or (2n,) where reads do not have it.
+        The number n; for each key column the mask of unknown upper bounds, bool (n,); and for each the codes of
+        `rank_column`, (2n + 2m,), or (2n,) where reads do not have it.
     """
     lowers, uppers = key_columns(lower, upper)
     n = length(lowers[0])
     masks = unbounded_masks(unbounded, n, len(lowers))
-    ends = _end_columns(reads, len(lowers))
+    ends: list[tuple[Keys, Keys] | None] = []
+    if reads is not None:
+        lows, highs = key_columns(reads.lower, reads.upper)
+        if len(lows) > len(lowers):
+            raise BoundsError(f"reads have {len(lows)} key columns, and the key has {len(lowers)}")
+        lengths = {length(column) for column in (*lows, *highs)}
+        if len(lengths) > 1:
+            raise BoundsError(f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}")
+        ends += zip(lows, highs, strict=True)
+    ends += [None] * (len(lowers) - len(ends))
     return n, masks, [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
-
-
-def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
-    """Split the bounds of reads into the columns of a key; None for a column that they do not have."""
-    if reads is None:
-        return [None] * columns
-    lowers, uppers = key_columns(reads.lower, reads.upper)
-    if len(lowers) > columns:
-        raise BoundsError(f"reads have {len(lowers)} key columns, and the key has {columns}")
-    lengths = {length(column) for column in (*lowers, *uppers)}
-    if len(lengths) > 1:
-        raise BoundsError(f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}")
-    return [*zip(lowers, uppers, strict=True), *[None] * (columns - len(lowers))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,30 +193,15 @@ class Prices:
     high: FloatArray | IntArray  # price of all steps before the end of each block, of the same type
 
     @classmethod
-    def even(cls, units: Intervals) -> Prices:
-        """Return an axis of the units that n blocks cover, each of price 1."""
-        return cls(units, None, units.begin, units.end)
-
-    @classmethod
     def by_reads(
-        cls,
-        units: Intervals,
-        cells: IntArray,
-        reads: ReadEnds,
-        partition: IntArray,
-        priced: BoolArray | None = None,
+        cls, units: Intervals, cells: IntArray, reads: ReadEnds, partition: IntArray, priced: BoolArray | None = None
     ) -> Prices:
         """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
-        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free.
-
-        Args:
-            units: Intervals of n blocks, in the order of their begins.
-            cells: The cell of each unit, (2n,), ascending (see `candidates`).
-            reads: Where reads end.
-            partition: Partitions of the blocks, (n,), ascending.
-            priced: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units cost
-                the same.
+        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free. Blocks are
+        in the order of their begins, and of their partitions, (n,). ``cells`` are those of the units, (2n,), ascending
+        (see `candidates`). Prices follow reads in the partitions ``priced``, bool (partitions,), or in all; elsewhere
+        all units cost the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
         ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
@@ -275,19 +252,15 @@ def price_powers(rate: FloatArray) -> IntArray:
 
 
 def smooth(count: FloatArray, units: IntArray) -> FloatArray:
-    """Smooth the number of ends in each unit where differences may be chance.
+    """Smooth the number of ends in each unit where differences may be chance: float64 (u,), with the same totals.
 
     Reads are a sample of those to come. Where two neighbouring stretches of a partition differ by no more than samples
     of one rate do, their rates become equal: from the halves of a partition down to single units (Kolaczyk, "Bayesian
-    multiscale models for Poisson processes", 1999). A handful of reads are the workload itself rather than a sample of
-    it, and get the weight of `_FEW_ENDS`.
+    multiscale models for Poisson processes", 1999).
 
     Args:
         count: How often a read ended in each unit, float64 (u,), partition after partition.
         units: Number of units in each partition, int64 (partitions,).
-
-    Returns:
-        float64 (u,), with the same total in every partition.
     """
     size = np.where(units > 0, 1 << np.ceil(np.log2(np.maximum(units, 1))).astype(np.int64), 0)
     # In descending order of size, each partition begins at a multiple of its size, so no pair lies in two of them.

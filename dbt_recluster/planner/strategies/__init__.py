@@ -94,8 +94,7 @@ def _bound_depths(candidates: Candidates, cells: Intervals, depth: IntArray, par
     partition[of_bound] = np.tile(candidates.partition, 2)
     shared = greatest >= 2
     total = np.bincount(partition[shared], greatest[shared], partitions)
-    average: FloatArray = total / np.maximum(np.bincount(partition[shared], minlength=partitions), 1)
-    return average
+    return total / np.maximum(np.bincount(partition[shared], minlength=partitions), 1)
 
 
 def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
@@ -116,7 +115,10 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
 
     all_overlaps = SetArrays(np.arange(len(units)), np.flatnonzero(np.diff(units.components(), prepend=-1)))
     wanted = np.maximum(surplus_overlap(average, threshold) * removed(all_overlaps), average > threshold)
-    bucket = _buckets(block_widths(candidates), limits.blocks or _FAN_OUT)
+    widths, ends = block_widths(candidates), [1]
+    while ends[-1] < int(widths.max()):
+        ends.append(ends[-1] * (limits.blocks or _FAN_OUT))
+    bucket = np.searchsorted(ends, widths).astype(np.int8)
 
     def select(limits: SetLimits) -> SetArrays:
         sets = no_sets()
@@ -134,14 +136,6 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
         # Measuring the gain of every bucket lets the next one have its turn, but takes time.
         sets = select(limits)
     return sets, WorstDepth.of(average, threshold)
-
-
-def _buckets(widths: IntArray, base: int) -> IntArray:
-    """The least power of a base that is no less than each width: int8 (n,)."""
-    ends = [1]
-    while ends[-1] < int(widths.max()):
-        ends.append(ends[-1] * base)
-    return np.searchsorted(ends, widths).astype(np.int8)
 
 
 def block_widths(candidates: Candidates) -> IntArray:
@@ -176,18 +170,13 @@ def block_widths(candidates: Candidates) -> IntArray:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy for selecting block sets.
+    """A strategy for selecting block sets."""
 
-    Attributes:
-        select: Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,),
-            and the most of a set.
-        written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
-        compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
-    """
-
+    # Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,).
     select: Callable[[Candidates, FloatArray, SetLimits], Selected]
+    # The level of the blocks that merging each set writes, int64 (sets,).
     written_levels: Callable[[Candidates, SetArrays], IntArray]
-    compacts: bool = False
+    compacts: bool = False  # whether the plan compacts small blocks too; the others stay as published
 
 
 def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:

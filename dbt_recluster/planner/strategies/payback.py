@@ -1,37 +1,6 @@
 """Strategy `payback`, the default: merge first where a rewritten row saves most reads.
 
-Functions stand in the order of the steps of docs/design/planner.md, which explains them. This is the example there; its
-candidates come in the order A, E, F, B, G, C, D.
-
-    >>> from dbt_recluster.planner import Blocks, Policy
-    >>> bounds = {"lower": [0, 4, 8, 11, 1, 2, 5], "upper": [3, 7, 10, 13, 9, 6, 12]}
-    >>> level, run = [5, 5, 5, 5, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0]
-    >>> blocks, policy = Blocks.build(**bounds, level=level, run=run), Policy(depth=3, block_rows=100)
-    >>> candidates = policy.candidates(blocks)
-    >>> depth, units = candidates.reducible_depths(), candidates.units()
-    >>> average_depths(depth, candidates.partition, 1).tolist()  # step 3
-    [3.4286]
-    >>> part = split_keys(candidates, np.zeros(1))  # step 4
-    >>> int(units.begin[0]), int(units.end[0])  # step 5, of A
-    (0, 4)
-    >>> (rows_over(units, candidates.rows) / 100).round(1)[:2].tolist() == [np.float32(1.7), 5]  # step 6, of A and E
-    True
-    >>> groups = AgeGroups.of(candidates, np.arange(7), part)  # steps 7 and 8
-    >>> groups.group.tolist(), [age.tolist() for age in groups.by_age]
-    ([1, 0, 0, 1, 0, 1, 1], [[1, 2, 4], [0, 3, 5, 6]])
-    >>> float(younger_loads(groups.prices, loads_of_level(candidates.level), groups.by_age)[0])  # steps 9 and 10, of A
-    1.25
-    >>> groups.benefit_cost.round(1).tolist()  # step 11
-    [4.6, 2.9]
-    >>> surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
-    >>> surplus.round(2).tolist(), removed_coverage(groups, np.ones(7, np.bool_), 2).tolist()
-    ([0.0, 0.14], [0.0, 22.0])
-    >>> merged, _ = merge_to_cutoff(groups, surplus)  # step 13
-    >>> removed_coverage(groups, merged, 2).tolist()
-    [0.0, 10.0]
-    >>> sets = rank_sets(groups, merged, policy.set_limits)  # steps 14 and 15
-    >>> sets.member.tolist(), written_levels(candidates, sets).tolist()
-    ([1, 2, 4], [1])
+Functions stand in the order of the steps of docs/design/planner.md, which explains them.
 """
 
 from __future__ import annotations
@@ -41,15 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Intervals,
-    dense_ranks,
-    narrow,
-    numbers_within,
-)
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Intervals, dense_ranks, narrow, numbers_within
 from dbt_recluster.planner.candidates import (
     Candidates,
     Selected,
@@ -112,7 +73,7 @@ def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) ->
     """
     depth = candidates.reducible_depths()
     depths = PartDepths.of(candidates, depth, candidates.partition, threshold)
-    deep = depths.is_deep
+    deep = depths.depth > depths.limit
     if not deep.any():
         return no_sets(), depths.worst
     # The lower and the upper part of each partition, see `split_keys`.
@@ -142,11 +103,6 @@ class PartDepths:
     limit: FloatArray  # the greatest depth allowed, float64 (parts,)
     by_reads: BoolArray  # whether it is the read depth, (parts,)
     worst: WorstDepth  # the read depth if it is known, unless the average depth alone exceeds its limit
-
-    @property
-    def is_deep(self) -> BoolArray:
-        """Whether the depth exceeds its limit: bool (parts,)."""
-        return self.depth > self.limit
 
     @classmethod
     def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray) -> PartDepths:
@@ -188,12 +144,8 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     more than it gains, because blocks across it are merged with both parts. Where reads are known, the lower part is
     that of the blocks over the keys at which most of them end, and has this share of the price.
 
-    Args:
-        candidates: c candidates.
-        share: Share of the lower part, float64 (partitions,), from 0 to 1.
-
-    Returns:
-        The part of each candidate, int32 (c,): twice its partition, and 1 more in the upper part.
+    Shares are float64 (partitions,), from 0 to 1. Returns the part of each candidate, int32 (c,): twice its partition,
+    and 1 more in the upper part.
     """
     partition = candidates.partition
     if (share % 1 == 0).all():
@@ -220,7 +172,7 @@ def _sets_down_to(
 ) -> SetArrays:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
     depths = PartDepths.of(candidates, depth, part, allowed)
-    deep = depths.is_deep
+    deep = depths.depth > depths.limit
     member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
     if len(member) == 0:
         return no_sets()
@@ -257,21 +209,16 @@ class AgeGroups:
     benefit_cost: FloatArray  # ratio of each group, float64 (groups,); 0 if no block of it is covered
 
     def __len__(self) -> int:
-        """Number of blocks."""
         return len(self.intervals)
 
     @classmethod
     def of(
         cls, candidates: Candidates, member: IntArray, part: IntArray, by_reads: BoolArray | None = None
     ) -> AgeGroups:
-        """Group some candidates by age, and weigh the benefit of merging each group against its cost.
+        """Group one or more candidates by age, and weigh the benefit of merging each group against its cost.
 
-        Args:
-            candidates: c candidates.
-            member: Positions of the blocks in the candidates, int32 (n,), ascending, n at least 1.
-            part: Part of each block, int32 (n,). No group is in two parts.
-            by_reads: Partitions in which overlap costs where reads end, bool (partitions,), or None for all of them;
-                in others, and if no reads are known, it costs the same everywhere.
+        No group is in two parts. Overlap costs where reads end in the partitions ``by_reads``, bool (partitions,), or
+        in all of them; in others, and if no reads are known, it costs the same everywhere.
         """
         intervals = candidates.units(member)
         # A block without rows would cost nothing, and be infinitely wide.
@@ -296,7 +243,10 @@ class AgeGroups:
         if prices.weight is not None:
             rate = prices.length / intervals.length
             total = (total * rate).astype(np.float32)
-            group = split_by_price(group, rate)
+            # Groups are split where prices differ much, so that part of a run is merged and the rest left.
+            step = price_powers(rate)
+            group, _ = dense_ranks(group.astype(np.int64) * (int(np.ptp(step)) + 1) + step - step.min())
+            group = group.astype(np.int32)
         benefit = np.bincount(group, younger * total)
         cost = np.bincount(group, rows * covered)
         ratio = benefit / np.maximum(cost, 1.0)
@@ -336,9 +286,8 @@ def form_groups(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Step 7: group the blocks of one component and level whose widths, float32 (n,), follow one another without a gap.
 
-    Returns:
-        Codes of the groups, int32 (n,); the blocks in the order of groups, int32 (n,); and the position in that order
-        at which each group starts, int64 (groups,).
+    Returns codes of the groups, int32 (n,); the blocks in the order of groups, int32 (n,); and the position in that
+    order at which each group starts, int64 (groups,).
     """
     key = component.astype(np.int64) * (GREATEST_LEVEL + 1) + np.minimum(level, GREATEST_LEVEL)
     # The bits of positive floats have the order of the floats, so one sort orders by width last.
@@ -360,17 +309,6 @@ def form_groups(
     return group, order, np.flatnonzero(new)
 
 
-def split_by_price(group: IntArray, rate: FloatArray) -> IntArray:
-    """Split groups where the mean prices of blocks' units, (n,), differ much: codes of the parts, int32 (n,).
-
-    So part of a run is merged and the rest left.
-    """
-    step = price_powers(rate)
-    step -= step.min()
-    parts, _ = dense_ranks(group.astype(np.int64) * (int(step.max()) + 1) + step)
-    return parts.astype(np.int32)
-
-
 def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> list[IntArray]:
     """Step 8: positions of the blocks of each age, int32, the youngest first: the widest group of every component.
 
@@ -383,15 +321,10 @@ def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> lis
     return np.split(blocks, np.cumsum(np.bincount(age_of_block))[:-1])
 
 
-def _loads_by_level() -> FloatArray:
-    loads = [1.0]
-    while len(loads) <= GREATEST_LEVEL:
-        loads.append(max(loads[-1] + 1, float(round(LEVEL_GROWTH * loads[-1]))))
-    return np.array(loads)
-
-
-# Whole numbers, so that sums over blocks and units are exact.
-_LOADS = _loads_by_level()
+# By level. Whole numbers, so that sums over blocks and units are exact.
+_LOADS = np.ones(GREATEST_LEVEL + 1)
+for _level in range(GREATEST_LEVEL):
+    _LOADS[_level + 1] = max(_LOADS[_level] + 1, round(LEVEL_GROWTH * _LOADS[_level]))
 
 
 def loads_of_level(level: IntArray) -> FloatArray:

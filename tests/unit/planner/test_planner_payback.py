@@ -1,7 +1,5 @@
 """The default strategy: its arithmetic against quadratic twins, and the block sets it selects."""
 
-import doctest
-import importlib
 import itertools
 
 import block_tables
@@ -13,12 +11,19 @@ from hypothesis import strategies as st
 
 from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import Blocks, Policy, plan
+from dbt_recluster.planner.candidates import average_depths
 from dbt_recluster.planner.strategies.payback import (
     AgeGroups,
     level_of_loads,
     loads_of_level,
+    merge_to_cutoff,
+    rank_sets,
     removed_coverage,
+    rows_over,
     split_keys,
+    surplus_overlap,
+    written_levels,
+    younger_loads,
 )
 
 
@@ -200,15 +205,38 @@ def test_a_run_is_decided_on_as_a_whole():
     assert set(range(400)) <= set(members)
 
 
+def example(**others):
+    """The blocks A to G of docs/design/planner.md."""
+    lower, upper = [0, 4, 8, 11, 1, 2, 5], [3, 7, 10, 13, 9, 6, 12]
+    return Blocks.build(lower, upper, level=[5] * 4 + [0] * 3, run=[1] * 4 + [0] * 3, **others)
+
+
 def test_the_steps_of_the_documented_example():
-    failed, attempted = doctest.testmod(importlib.import_module(split_keys.__module__))
-    assert (failed, attempted > 0) == (0, True)
+    policy = Policy(depth=3, block_rows=100)
+    candidates = policy.candidates(example())
+    assert candidates.position.tolist() == [0, 4, 5, 1, 6, 2, 3]
+    depth, units = candidates.reducible_depths(), candidates.units()
+    assert average_depths(depth, candidates.partition, 1).tolist() == [3.4286]  # step 3
+    part = split_keys(candidates, np.zeros(1))  # step 4
+    assert (units.begin[0], units.end[0]) == (0, 4)  # step 5, of A
+    assert rows_over(units, candidates.rows)[:2] / 100 == pytest.approx([1.7, 5.0], abs=0.05)  # step 6, of A and E
+    groups = AgeGroups.of(candidates, np.arange(7), part)  # steps 7 and 8
+    assert groups.group.tolist() == [1, 0, 0, 1, 0, 1, 1]
+    assert [age.tolist() for age in groups.by_age] == [[1, 2, 4], [0, 3, 5, 6]]
+    loads = loads_of_level(candidates.level)
+    assert younger_loads(groups.prices, loads, groups.by_age)[0] == 1.25  # steps 9 and 10, of A
+    assert groups.benefit_cost.round(1).tolist() == [4.6, 2.9]  # step 11
+    surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
+    assert surplus.round(2).tolist() == [0.0, 0.14]
+    assert removed_coverage(groups, np.ones(7, bool), 2).tolist() == [0.0, 22.0]
+    merged, _ = merge_to_cutoff(groups, surplus)  # step 13
+    assert removed_coverage(groups, merged, 2).tolist() == [0.0, 10.0]
+    sets = rank_sets(groups, merged, policy.set_limits)  # steps 14 and 15
+    assert (sets.member.tolist(), written_levels(candidates, sets).tolist()) == ([1, 2, 4], [1])
 
 
 def test_a_set_says_why_it_was_selected():
-    # The example of docs/design/planner.md.
-    lower, upper = [0, 4, 8, 11, 1, 2, 5], [3, 7, 10, 13, 9, 6, 12]
-    blocks = Blocks.build(lower, upper, rows=[100] * 7, level=[5] * 4 + [0] * 3, run=[1] * 4 + [0] * 3)
+    blocks = example(rows=[100] * 7)
     (young,) = plan(blocks, Policy(depth=3, block_rows=100)).block_sets
     assert (young.blocks.tolist(), young.benefit_cost) == ([4, 5, 6], 4.5684)
     (everything,) = plan(blocks, Policy(depth=1, block_rows=100)).block_sets
