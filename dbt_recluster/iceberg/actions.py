@@ -232,8 +232,6 @@ def _plain_path(directory: str) -> str:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog."""
-
     parts: Parts
     uuid: str
     directories: Sequence[str]  # that it writes to today

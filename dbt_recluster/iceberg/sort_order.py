@@ -12,27 +12,19 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.exceptions import (
-    ClusterKeyError,
-    CommitFailedError,
-    ConcurrentChangeError,
-    UnsupportedTableError,
-)
+from dbt_recluster.exceptions import ClusterKeyError, CommitFailedError, ConcurrentChangeError, UnsupportedTableError
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Transaction
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Transaction
 from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
 from dbt_recluster.key.types import value_type
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 CURVE_DIGEST = 12  # characters
 
