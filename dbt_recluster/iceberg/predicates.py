@@ -70,10 +70,7 @@ class Predicate:
         return {str(schema.findColumnName(field_id)) for field_id in references}
 
     def as_json(self, table: IcebergTable, columns: Columns) -> Any:
-        """Return Iceberg's JSON, without NOT, with columns and values as in the schema.
-
-        A column that was dropped is a PredicateError.
-        """
+        """Return Iceberg's JSON, without NOT, spelled as in the schema; a PredicateError if a column was dropped."""
 
         def spelled(node: dict[str, Any]) -> dict[str, Any]:
             if isinstance(term := node.get("term"), str):

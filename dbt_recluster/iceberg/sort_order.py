@@ -82,12 +82,9 @@ def key_id(table: IcebergTable) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class TableChange:
-    """Changes to a table committed with its new blocks: its key and properties.
+    """Changes to a table committed with its new blocks."""
 
-    With the key come its properties, except those that are set already.
-    """
-
-    key: ClusterKey | None = None  # checked
+    key: ClusterKey | None = None  # checked; its properties come with it, except those that are set already
     properties: PropertyChanges = field(default_factory=dict)
     # The `key_id` to replace, None for any. If it differs, another writer has set the key: a CommitFailedError.
     replaces: tuple[int, str] | None = None

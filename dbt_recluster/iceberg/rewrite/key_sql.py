@@ -269,10 +269,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, frame: DataFrame, key: ClusterKey, curve: Curve | None, group_of: Mapping[str, int]) -> KeyedRows:
-        """Add the number of each row's file group, its transformed key items, and its place on the curve.
-
-        ``group_of`` has the numbers by the locations of the files.
-        """
+        """Add each row's file group, by the location of its file, its transformed key items and place on the curve."""
         from pyspark.sql import functions as F
 
         columns, prefix, names = frame.columns, "__recluster", []
@@ -475,7 +472,6 @@ class BlockSql:
         self._key = key
         self.variables: dict[str, pa.Array] = {}
         self._boxes: list[tuple[IntArray, IntArray]] | None = None
-        self._cuts: Sequence[BlockStart] = ()
         items = key.key.fields
         if isinstance(cuts, BoxTree):
             assert key.curve is not None
@@ -485,6 +481,7 @@ class BlockSql:
             return
         self._cuts = cuts
         self._shared = any(cut.share for cut in cuts)
+        self._is_single = not self._shared and all(len(cut.key) == 1 for cut in cuts)
         for place, item in enumerate(items[: len(cuts[0].key) if cuts else 0]):
             values = pa.array([cut.key[place] for cut in cuts], cuts[0].key[place].type)
             # Spark's results of spans are dates and ints.
@@ -521,28 +518,24 @@ class BlockSql:
                 conditions.append(below if low else f"({below} or {column} is null)")
         return " and ".join(conditions) or "true"
 
-    def _is_single(self, cut: BlockStart) -> bool:
-        return len(cut.key) == 1 and not self._shared
-
     def _at_or_above(self, number: int) -> str:
         cut = self._cuts[number]
         if not cut.key[0].is_valid:
             return self._reached(number)
         known = self._first_column(number, ">=")
-        return known if self._is_single(cut) else f"{known} and {self._reached(number)}"
+        return known if self._is_single else f"{known} and {self._reached(number)}"
 
     def _below(self, number: int, no_null: bool) -> str:
         cut = self._cuts[number]
         exact = f"({self._reached(number)}) is not true"
         if not cut.key[0].is_valid:
             return f"k0 is null and {exact}"
-        is_single = self._is_single(cut)
-        if not is_single and self._key.key.fields[0].transform != Transform():
+        if not self._is_single and self._key.key.fields[0].transform != Transform():
             return exact
-        known = self._first_column(number, "<" if is_single else "<=")
+        known = self._first_column(number, "<" if self._is_single else "<=")
         column = self._key.column(self._key.key.fields[0].column)
         known = known if no_null else f"({known} or {column} is null)"
-        return known if is_single else f"{known} and {exact}"
+        return known if self._is_single else f"{known} and {exact}"
 
     def _first_column(self, number: int, comparison: str) -> str:
         """Return a condition on the first column, by which row groups are skipped."""

@@ -168,7 +168,9 @@ class NativeWriter:
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
-        if not _are_few_positions([delete for file in files for delete in file.deletes]):
+        deletes = [delete for file in files for delete in file.deletes]
+        are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
+        if not are_positions or sum(int(delete.recordCount()) for delete in deletes) > _MOST_DELETED:
             return "deletes"
         if not all(file.path.endswith(".parquet") and not set("*?[") & set(file.path) for file in files):
             return "files"
@@ -214,7 +216,7 @@ class NativeWriter:
             raise NotNative("format")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
-        schema = self._schema.arrow
+        schema = pa.schema([self._column(field) for field in json.loads(self.target.schema_json)["fields"]])
         columns = [f"c{place}" for place in range(len(schema))]
         if self._has_row_ids:
             for name, field_id in _ROW_IDS.items():
@@ -308,11 +310,7 @@ class NativeWriter:
 
     @cached_property
     def _sql(self) -> NativeKey:
-        return NativeKey(self.key, self.curve, self.table.columns(), self._schema.name)
-
-    @cached_property
-    def _schema(self) -> _FileSchema:
-        return _FileSchema(self.target)
+        return NativeKey(self.key, self.curve, self.table.columns(), self._file_name)
 
     def write(
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
@@ -456,13 +454,8 @@ class NativeWriter:
         if not any(file.deletes for file in group.files):
             return None
         spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
-        functions, java = JavaFunctions(spark), jvm(spark).java
-        read = functions.method(
-            "org.apache.iceberg.io.FileIO",
-            "newInputFile",
-            "org.apache.iceberg.io.InputFile",
-            "org.apache.iceberg.DeleteFile",
-        )
+        functions, java, io = JavaFunctions(spark), jvm(spark).java, "org.apache.iceberg.io"
+        read = functions.method(f"{io}.FileIO", "newInputFile", f"{io}.InputFile", "org.apache.iceberg.DeleteFile")
         loader = self.table.iceberg.data.BaseDeleteLoader(functions.function(read.bindTo(self.table.java.io())))
         for place, file in enumerate(group.files):
             if not file.deletes:
@@ -502,6 +495,37 @@ class NativeWriter:
                 builder = builder.withPartition(group.partition)
             result.append(builder.build())
         return result
+
+    def _file_name(self, name: str) -> str:
+        """Return the name that Iceberg gives a column in files."""
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            return name
+        return str(self.target.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
+
+    def _column(self, field: Mapping[str, Any]) -> pa.Field:
+        if field.get("initial-default") is not None:
+            raise NotNative("evolved: a column with a default")
+        return self._field(str(field["name"]), field["type"], field["id"], field["required"])
+
+    def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
+        return _arrow_field(self._file_name(name), self._type(kind), field_id, required)
+
+    def _type(self, kind: Any) -> pa.DataType:
+        if isinstance(kind, str):
+            if kind.startswith("decimal"):
+                return pa.decimal128(*decimal_digits(kind))
+            if kind not in _PRIMITIVES:
+                raise NotNative(f"types: {kind}")
+            return _PRIMITIVES[kind]
+        if kind["type"] == "struct":
+            if any(field["type"] in ("float", "double") for field in kind["fields"]):
+                # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.
+                raise NotNative("types: a floating-point number in a struct")
+            return pa.struct([self._column(field) for field in kind["fields"]])
+        if kind["type"] == "list":
+            return pa.list_(self._field("element", kind["element"], kind["element-id"], kind["element-required"]))
+        key = self._field("key", kind["key"], kind["key-id"], True)
+        return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))
 
 
 def _scheme(location: str) -> str:
@@ -553,49 +577,3 @@ def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) ->
     if (memory := (share << 20) // 2) < _LEAST_MEMORY:
         raise NotNative("memory")
     return min(memory, _TASK_MEMORY)
-
-
-def _are_few_positions(deletes: Sequence[Any]) -> bool:
-    """Whether all delete files are of positions, and few enough to be sent to each task."""
-    are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
-    return are_positions and sum(int(delete.recordCount()) for delete in deletes) <= _MOST_DELETED
-
-
-class _FileSchema:
-    """The Arrow schema of a table's files."""
-
-    def __init__(self, table: IcebergTable) -> None:
-        self._table = table
-        fields = json.loads(table.schema_json)["fields"]
-        self.arrow = pa.schema([self._column(field) for field in fields])
-
-    def name(self, name: str) -> str:
-        """Return the name that Iceberg gives a column in files."""
-        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            return name
-        return str(self._table.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
-
-    def _column(self, field: Mapping[str, Any]) -> pa.Field:
-        if field.get("initial-default") is not None:
-            raise NotNative("evolved: a column with a default")
-        return self._field(str(field["name"]), field["type"], field["id"], field["required"])
-
-    def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
-        return _arrow_field(self.name(name), self._type(kind), field_id, required)
-
-    def _type(self, kind: Any) -> pa.DataType:
-        if isinstance(kind, str):
-            if kind.startswith("decimal"):
-                return pa.decimal128(*decimal_digits(kind))
-            if kind not in _PRIMITIVES:
-                raise NotNative(f"types: {kind}")
-            return _PRIMITIVES[kind]
-        if kind["type"] == "struct":
-            if any(field["type"] in ("float", "double") for field in kind["fields"]):
-                # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.
-                raise NotNative("types: a floating-point number in a struct")
-            return pa.struct([self._column(field) for field in kind["fields"]])
-        if kind["type"] == "list":
-            return pa.list_(self._field("element", kind["element"], kind["element-id"], kind["element-required"]))
-        key = self._field("key", kind["key"], kind["key-id"], True)
-        return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))

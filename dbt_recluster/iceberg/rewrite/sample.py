@@ -80,11 +80,7 @@ class GroupSample:
 
 
 def take_samples(
-    table: IcebergTable,
-    groups: Sequence[FileGroup],
-    key: ClusterKey,
-    strides: Sequence[int],
-    curve: Curve | None = None,
+    table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int], curve: Curve | None
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
     rows, is_utf_8 = _read(table, groups, key, strides)

@@ -120,14 +120,14 @@ class TaskFiles:
         self._set_id = set_id
         self._spec = table.java.specs().get(spec_id)
         self._partitions = partitions
-        self._functions = JavaFunctions(table.spark)
         self._ended = jvm(table.spark).java.util.concurrent.ConcurrentLinkedQueue()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record the queries that end in this block, failed or not."""
-        manager = self._table.spark._jsparkSession.listenerManager()
-        listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
+        spark = self._table.spark
+        manager, interface = spark._jsparkSession.listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
+        listener = JavaFunctions(spark).recorder(interface, self._ended)
         manager.register(listener)
         try:
             yield
@@ -152,10 +152,8 @@ class TaskFiles:
                 continue
             # As Iceberg's OutputFileFactory names them.
             name = file_format.addExtension(f"{index:05d}-{task_id}-{query}-0-00001")
-            if self._spec.isUnpartitioned():
-                paths.append(str(locations.newDataLocation(name)))
-            else:
-                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
+            names = (name,) if self._spec.isUnpartitioned() else (self._spec, self._partitions[index], name)
+            paths.append(str(locations.newDataLocation(*names)))
         return paths
 
     def _write(self) -> Any:
