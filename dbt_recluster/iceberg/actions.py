@@ -126,10 +126,9 @@ class IcebergActions:
         if snapshot is None:
             return 0, 0
         io, spec_id = table.java.io(), table.spec_id
-        target = table.number_property(
-            table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES,
-            int(table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),
-        )
+        names = table.iceberg.TableProperties
+        default = int(names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+        target = table.number_property(names.MANIFEST_TARGET_SIZE_BYTES, default)
         count = needed = 0
         for manifests in (snapshot.dataManifests(io), snapshot.deleteManifests(io)):
             of_spec = [m for m in java_items(manifests) if int(m.partitionSpecId()) == spec_id]
@@ -232,8 +231,6 @@ def _plain_path(directory: str) -> str:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog."""
-
     parts: Parts
     uuid: str
     directories: Sequence[str]  # that it writes to today

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -18,7 +18,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.catalog_tables import table_lock
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Snapshot, Transaction
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Snapshot, Transaction
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -27,9 +27,6 @@ from dbt_recluster.iceberg.session.internals import clean_up
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.sort_order import TableChange
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +80,6 @@ class RoundCommit:
     orphans: list[str] = field(default_factory=list, init=False)  # of excluded groups, not deleted
 
     def __post_init__(self) -> None:
-        """Begin with all groups."""
         self.remaining = self.groups
 
     def run(self) -> None:

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbt_recluster.exceptions import (
-    CommitFailedError,
-    NotAnIcebergTableError,
-    OptionError,
-    UnsupportedTableError,
-)
+from dbt_recluster.exceptions import CommitFailedError, NotAnIcebergTableError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.jvm import (
@@ -52,22 +47,14 @@ def whole_number(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One commit.
-
-    Attributes:
-        parent: The id of the snapshot before it, which may have expired, or None.
-        sequence_number: Ascends with commits; 0 in tables of format version 1.
-        at: The time of the commit, UTC.
-        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        summary: Iceberg's figures, and ours under ``recluster.``.
-    """
+    """One commit."""
 
     id: int
-    parent: int | None
-    sequence_number: int
-    at: datetime
-    operation: str
-    summary: Mapping[str, str]
+    parent: int | None  # which may have expired
+    sequence_number: int  # ascends with commits; 0 in tables of format version 1
+    at: datetime  # of the commit, UTC
+    operation: str  # append, overwrite, delete or replace
+    summary: Mapping[str, str]  # Iceberg's figures, and ours under "recluster."
 
     def count(self, name: str) -> int | None:
         """Return a count of the summary, or None if it is missing."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.iceberg.session.internals import scan_filters
@@ -35,8 +36,6 @@ from dbt_recluster.text import shortened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 T = TypeVar("T")
 
@@ -71,10 +70,7 @@ class Predicate:
         return {str(schema.findColumnName(field_id)) for field_id in references}
 
     def as_json(self, table: IcebergTable, columns: Columns) -> Any:
-        """Return Iceberg's JSON, without NOT, with columns and values as in the schema.
-
-        A column that was dropped is a PredicateError.
-        """
+        """Return Iceberg's JSON, without NOT, spelled as in the schema; a PredicateError if a column was dropped."""
 
         def spelled(node: dict[str, Any]) -> dict[str, Any]:
             if isinstance(term := node.get("term"), str):

@@ -19,21 +19,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
 from dbt_recluster.iceberg.sort_order import CURVE_DIGEST, curve_digest, is_cluster_key, key_id
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.key.cluster_key import ClusterKey
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 # Python's digits to the base of 26, and ours.
 _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
@@ -41,19 +38,12 @@ _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class RecordedLevels:
-    """The levels of snapshots.
+    """The levels of snapshots."""
 
-    Attributes:
-        by_number: The level of the blocks that each snapshot added, by its number.
-        last_old: The last number up to which snapshots without their own level have `mean_old`.
-        mean_old: Their mean level.
-        curve: A digest of the key if it has a curve, else empty.
-    """
-
-    by_number: Mapping[int, int] = field(default_factory=dict)
-    last_old: int = 0
+    by_number: Mapping[int, int] = field(default_factory=dict)  # of the blocks that each added, by its number
+    last_old: int = 0  # the last number up to which snapshots without their own level have `mean_old`
     mean_old: int = 0
-    curve: str = ""
+    curve: str = ""  # a digest of the key if it has a curve
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
@@ -121,17 +111,11 @@ def _unpacked(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class LevelChanges:
-    """How a commit changes the recorded levels.
+    """How a commit changes the recorded levels."""
 
-    Attributes:
-        planned: The levels when the commit was planned.
-        live: The levels of the snapshots that may have had blocks then, by number.
-        obsolete: The numbers of those that have none once all block sets are replaced.
-    """
-
-    planned: RecordedLevels
-    live: Mapping[int, int]
-    obsolete: frozenset[int]
+    planned: RecordedLevels  # when the commit was planned
+    live: Mapping[int, int]  # of the snapshots that may have had blocks then, by number
+    obsolete: frozenset[int]  # the numbers of those that have none once all block sets are replaced
 
     @classmethod
     def of(cls, table: IcebergTable, blocks: BlockMetadata, replaced: BoolArray) -> LevelChanges:
@@ -145,12 +129,10 @@ class LevelChanges:
         return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool) -> dict[str, str | None]:
-        """Return the properties to set, and to remove where they are None.
+        """Return the properties to set, given the table as the commit leaves it.
 
-        Args:
-            table: The table as the commit leaves it.
-            added: The level of each snapshot of the commit, by id.
-            all_replaced: Whether the commit replaces all block sets.
+        ``added`` has the level of each snapshot of the commit, by id; ``all_replaced`` says whether it replaces all
+        block sets.
         """
         (_, curve), now = key_id(table), RecordedLevels.of(table.properties)
         if now.curve != curve:

@@ -12,27 +12,19 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.exceptions import (
-    ClusterKeyError,
-    CommitFailedError,
-    ConcurrentChangeError,
-    UnsupportedTableError,
-)
+from dbt_recluster.exceptions import ClusterKeyError, CommitFailedError, ConcurrentChangeError, UnsupportedTableError
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges, Transaction
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Transaction
 from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.transforms import Transform, transform_of_iceberg
 from dbt_recluster.key.types import value_type
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 CURVE_DIGEST = 12  # characters
 
@@ -90,12 +82,9 @@ def key_id(table: IcebergTable) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class TableChange:
-    """Changes to a table committed with its new blocks: its key and properties.
+    """Changes to a table committed with its new blocks."""
 
-    With the key come its properties, except those that are set already.
-    """
-
-    key: ClusterKey | None = None  # checked
+    key: ClusterKey | None = None  # checked; its properties come with it, except those that are set already
     properties: PropertyChanges = field(default_factory=dict)
     # The `key_id` to replace, None for any. If it differs, another writer has set the key: a CommitFailedError.
     replaces: tuple[int, str] | None = None

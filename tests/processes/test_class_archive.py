@@ -12,8 +12,7 @@ import pytest
 from dbt_command import Project
 from programs import run
 
-from dbt_recluster.iceberg.session.class_archive import find_archive
-from dbt_recluster.iceberg.session.local_spark import find_java_home, spark_home
+from dbt_recluster.iceberg.session.local_spark import find_archive, find_java_home
 
 MODEL = {"events.sql": "{{ config(materialized='table', cluster_by='k') }} select id as k from range(10)"}
 # Nothing of this run's own archive.
@@ -95,7 +94,7 @@ def test_a_profile_turns_the_archive_off(tmp_path: Path) -> None:
 
 def test_where_there_can_be_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def has_archive(version: int = 17, **settings: str) -> bool:
-        return find_archive(find_java_home(), version, spark_home(), settings) is not None
+        return find_archive(find_java_home(), version, settings) is not None
 
     cache = tmp_path / "cache" / "dbt-recluster"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

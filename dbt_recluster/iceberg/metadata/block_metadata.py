@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.metadata.manifest_entries import (
     FilterExpression,
@@ -25,9 +26,6 @@ from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.transforms import Transform
 from dbt_recluster.key.types import value_type
 
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
-
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -39,42 +37,27 @@ _IS_DATA, _IS_LIVE = compare("eq", "data_file.content", value=0), compare("lt", 
 
 @dataclass(frozen=True)
 class BlockMetadata:
-    """The blocks of one snapshot: arrays of shape (n,) in the same order.
+    """The blocks of one snapshot: arrays of shape (n,) in the same order."""
 
-    Attributes:
-        snapshot_id: The snapshot, or None if the table has none.
-        path: Locations.
-        partition: A number for each partition of each partition spec.
-        spec_id: Partition specs.
-        rows: Rows, deleted ones included.
-        deleted_rows: Rows deleted by delete files of the block alone, or None if the snapshot has no delete files.
-        bytes: File sizes.
-        added_by: The snapshots that added the blocks.
-        sequence: Their sequence numbers, 0 in tables of format version 1.
-        sort_order_id: The recorded sort orders, 0 if none.
-        lower, upper: Bounds, one Arrow array for each key item (see :func:`key_bounds`).
-        unbounded: Masks of unknown upper bounds, one for each key item.
-        repeated: The mask of paths that the snapshot lists more than once, or None if there are none. Iceberg removes
-            files by path, so a merge of one block would remove the others too.
-    """
-
-    snapshot_id: int | None
-    path: pa.Array
-    partition: IntArray
+    snapshot_id: int | None  # None if the table has none
+    path: pa.Array  # locations
+    partition: IntArray  # a number for each partition of each partition spec
     spec_id: IntArray
-    rows: IntArray
-    bytes: IntArray
-    added_by: IntArray
-    sequence: IntArray
-    sort_order_id: IntArray
+    rows: IntArray  # deleted ones included
+    bytes: IntArray  # file sizes
+    added_by: IntArray  # the snapshots that added the blocks
+    sequence: IntArray  # their sequence numbers, 0 in tables of format version 1
+    sort_order_id: IntArray  # as recorded, 0 if none
+    # Bounds, and masks of unknown upper bounds, one array for each key item (see `key_bounds`).
     lower: list[pa.Array]
     upper: list[pa.Array]
     unbounded: list[BoolArray]
-    deleted_rows: IntArray | None = None
+    deleted_rows: IntArray | None = None  # by delete files of the block alone; None if the snapshot has none
+    # The mask of paths that the snapshot lists more than once, or None if there are none. Iceberg removes files by
+    # path, so a merge of one block would remove the others too.
     repeated: BoolArray | None = None
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return len(self.path)
 
     def take(self, positions: npt.NDArray[Any]) -> BlockMetadata:
@@ -203,11 +186,8 @@ def _bounds(
 ) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
     """Return :func:`key_bounds` of each key item."""
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
-    return (
-        [lower for lower, _, _ in bounds],
-        [upper for _, upper, _ in bounds],
-        [mask for _, _, mask in bounds],
-    )
+    lower, upper, unbounded = map(list, zip(*bounds, strict=True))
+    return lower, upper, unbounded
 
 
 def key_bounds(

@@ -11,21 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.manifest_entries import FilterExpression, combine, compare
-from dbt_recluster.iceberg.session.jvm import (
-    CONTENT_FILE,
-    STRING,
-    STRUCT,
-    JavaFunctions,
-    java_items,
-    java_list,
-    jvm,
-)
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, STRUCT, JavaFunctions, java_items, java_list, jvm
 from dbt_recluster.key.types import iceberg_type
 
 # Beyond these limits, far above an incremental load, the whole table is read.
@@ -39,16 +29,11 @@ PartitionText = tuple[int, str]
 
 @dataclass(frozen=True)
 class ChangedPartitions:
-    """Partitions whose files differ between two snapshots.
+    """Partitions whose files differ between two snapshots."""
 
-    Attributes:
-        values: The values of each partition by the name of the partition field, as in Iceberg's JSON.
-    """
-
-    values: tuple[Mapping[str, Any], ...]
+    values: tuple[Mapping[str, Any], ...]  # of each partition, by the name of its field, as in Iceberg's JSON
 
     def __len__(self) -> int:
-        """Return the number of partitions."""
         return len(self.values)
 
     def condition(self) -> FilterExpression:
@@ -85,17 +70,10 @@ def partition_of(table: IcebergTable, task: Any) -> PartitionText:
 def changed_partitions(
     table: IcebergTable, since: int, until: int, also: Iterable[PartitionText] = ()
 ) -> ChangedPartitions | None:
-    """Return the partitions whose data or delete files differ between an earlier and a later snapshot.
+    """Return the partitions whose data or delete files differ between an earlier and a later snapshot, and ``also``.
 
-    Args:
-        table: The table, as of its last refresh.
-        since: The id of the earlier snapshot.
-        until: The id of the later one.
-        also: Partitions to count as changed.
-
-    Returns:
-        None if the whole table has to be read: a snapshot expired or was rolled back, much has changed, or a changed
-        spec is unpartitioned or partitions by floats.
+    None if the whole table has to be read: a snapshot expired or was rolled back, much has changed, or a changed spec
+    is unpartitioned or partitions by floats.
     """
     if not table.has_snapshot(since) or not table.is_ancestor(since, of=until):
         return None

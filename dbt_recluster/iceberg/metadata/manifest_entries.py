@@ -59,7 +59,6 @@ def combine(kind: str, conditions: Sequence[FilterExpression]) -> FilterExpressi
 
 
 def _terms(condition: FilterExpression) -> set[str]:
-    """Return the columns of a condition."""
     if "term" in condition:
         return {condition["term"]}
     return _terms(condition["left"]) | _terms(condition["right"])
@@ -151,21 +150,13 @@ def read_written(
 
 
 class _Field(NamedTuple):
-    """A value of an entry, or of a file.
+    """A value of an entry, or of a file."""
 
-    Attributes:
-        name: The name of the result.
-        places: Its place in each of the nested structs of the entry, or the getter of the file.
-        kind: Its Iceberg type.
-        key: Its key, if it is in a map.
-        is_encoded: Whether it is encoded as a bound.
-    """
-
-    name: str
-    places: tuple[int, ...] | str
-    kind: str
-    key: int | None = None
-    is_encoded: bool = False
+    name: str  # of the result
+    places: tuple[int, ...] | str  # in each of the nested structs of the entry, or the getter of the file
+    kind: str  # its Iceberg type
+    key: int | None = None  # if it is in a map
+    is_encoded: bool = False  # as a bound
 
 
 def _fields(

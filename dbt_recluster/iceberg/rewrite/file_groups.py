@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
 from dbt_recluster.iceberg.session.internals import cached_table, reads_sets_by_name
 from dbt_recluster.iceberg.session.jvm import java_items, java_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _PARTITIONS_PER_CORE = 4
 # Files without split offsets would be cut into as many pieces as a large cluster has cores.

@@ -1,20 +1,24 @@
-"""Keys and the rows of a merge as Spark SQL: no UDF, no Python worker.
+"""Keys, and the rows of new blocks, as SQL of Spark for a shuffle, and of DuckDB for the native writer.
 
-A shuffle sends each row to its block. The cuts are known by then, so Spark need not sample all rows for them.
+The cuts are known by then, so neither samples the rows again.
 
 A row's place on a curve: a binary search among literal boundaries finds each rank, and look-ups in a table of the
 curve's states make a place of the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to
 earlier ones: Spark compiles such small steps, while a tree of comparisons is too large a method for Java to compile.
 Boundaries are values of the column from which its transform reaches them, so a place needs neither Iceberg's functions
 nor the session's time zone.
+
+In DuckDB, a table's columns are c0, c1... and the key's items k0, k1... Its conditions name their constants by
+variables, which hold Arrow arrays: no value is written as text. Where there is one, a block has a condition on columns
+too, by which DuckDB skips row groups.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import accumulate, chain, compress
@@ -24,11 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbt_recluster.iceberg.rewrite.native_tasks import Statement
 from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
-from dbt_recluster.key.columns import quote, quote_path
-from dbt_recluster.key.curve import Curve, curve_states
-from dbt_recluster.key.transforms import Transform, Truncate
+from dbt_recluster.key.columns import Columns, quote, quote_path
+from dbt_recluster.key.curve import Curve, IntArray, curve_states
+from dbt_recluster.key.transforms import Span, Transform, Truncate
 from dbt_recluster.key.types import Time, column_type, value_type
 
 if TYPE_CHECKING:
@@ -44,6 +49,14 @@ _setting = threading.Lock()
 _ROW_MASK = (1 << 30) - 1  # the product with the next constant fits into a long
 _WORD_MASK = (1 << 32) - 1
 _GOLDEN = 0x9E3779B1
+# Functions of Spark that the SQL of keys uses.
+MACROS = (
+    "get(items, place) as items[place + 1]",
+    "shiftleft(a, b) as a << b",
+    "shiftright(a, b) as a >> b",
+    "unix_date(day) as day - date '1970-01-01'",
+    "unix_micros(ts) as epoch_us(ts)",
+)
 
 
 def exact_literal(value: pa.Scalar, spark_type: str) -> str:
@@ -256,10 +269,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, frame: DataFrame, key: ClusterKey, curve: Curve | None, group_of: Mapping[str, int]) -> KeyedRows:
-        """Add the number of each row's file group, its transformed key items, and its place on the curve.
-
-        ``group_of`` has the numbers by the locations of the files.
-        """
+        """Add each row's file group, by the location of its file, its transformed key items and place on the curve."""
         from pyspark.sql import functions as F
 
         columns, prefix, names = frame.columns, "__recluster", []
@@ -287,37 +297,26 @@ class KeyedRows:
             frame = _with_steps(frame, list(chain.from_iterable(steps)))
         return cls(frame, tuple(names), tuple(map(quote, columns)), prefix)
 
-    def with_blocks(self, cuts: Sequence[Cuts]) -> KeyedRows:
-        """Add the number of each row's new block, counted through the blocks of all groups."""
-        rows, group = self, f"{self.prefix}_group"
-        trees = [tree for tree in cuts if isinstance(tree, BoxTree)]
-        if not trees:
-            return rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group)
-        ranks = [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])]
-        if any((tree.column == SHARE).any() for tree in trees):
-            rows = rows._with_share()
-            ranks.append(rows.names[-1])
-        return rows._with(*box_columns(trees, group, ranks, self.block))
-
-    @property
-    def block(self) -> str:
-        """The column that :meth:`with_blocks` adds."""
-        return f"{self.prefix}_block"
-
-    def shuffled(self, blocks: int) -> KeyedRows:
-        """Make each of ``blocks`` blocks a Spark partition."""
-        salt = f"{self.prefix}_salt"
-        rows = self._with(f"get({_constants(partition_salts(blocks), 'int')}, {self.block}) as {salt}")
-        return replace(rows, frame=rows.frame.repartition(blocks, salt))
-
-    def to_write(self) -> DataFrame:
-        """Return the rows sorted within each partition, with the table's columns only."""
+    def to_write(self, cuts: Sequence[Cuts]) -> DataFrame:
+        """Make each new block of all groups, given their cuts, a sorted Spark partition of the table's columns."""
         from pyspark.sql import functions as F
 
-        return self.frame.sortWithinPartitions(*map(F.expr, self.names)).selectExpr(*self.columns)
+        rows, group, block = self, f"{self.prefix}_group", f"{self.prefix}_block"
+        if trees := [tree for tree in cuts if isinstance(tree, BoxTree)]:
+            ranks = [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])]
+            if any((tree.column == SHARE).any() for tree in trees):
+                rows = rows._with_share()
+                ranks.append(rows.names[-1])
+            rows = rows._with(*box_columns(trees, group, ranks, block))
+        else:
+            rows = rows._by_starts([starts for starts in cuts if not isinstance(starts, BoxTree)], group, block)
+        blocks, salt = sum(map(count_blocks, cuts)), f"{self.prefix}_salt"
+        rows = rows._with(f"get({_constants(partition_salts(blocks), 'int')}, {block}) as {salt}")
+        shuffled = rows.frame.repartition(blocks, salt)
+        return shuffled.sortWithinPartitions(*map(F.expr, rows.names)).selectExpr(*self.columns)
 
-    def _by_starts(self, starts: Sequence[Sequence[BlockStart]], group: str) -> KeyedRows:
-        """Find each row's block by a binary search for the last start that is not above its key."""
+    def _by_starts(self, starts: Sequence[Sequence[BlockStart]], group: str, number: str) -> KeyedRows:
+        """Add the ``number`` of each row's block, by a binary search for the last start that is not above its key."""
         cuts = [start for of_group in starts for start in of_group]
         rows, values = self, [cut.key for cut in cuts]
         if any(cut.share for cut in cuts):
@@ -327,7 +326,7 @@ class KeyedRows:
         deciding = (place for key in values for place, value in enumerate(key, 1) if value.is_valid)
         names = rows.names[: max(deciding, default=1)]
         first_cuts = list(accumulate(map(len, starts), initial=0))
-        keys, block, end = f"{self.prefix}_cuts", f"{self.block}_start", f"{self.prefix}_end"
+        keys, block, end = f"{self.prefix}_cuts", f"{number}_start", f"{self.prefix}_end"
         steps = [
             f"{keys_sql(values, _types(rows.frame, names))} as {keys}",
             f"get({_constants(first_cuts[:-1], 'int')}, {group}) as {block}",
@@ -337,17 +336,13 @@ class KeyedRows:
             candidate = f"{block} + {(1 << bit) - 1}"
             # A comparison with a NULL key is NULL.
             reached = f"{candidate} < {end} and coalesce({key_sql(names)} >= get({keys}, {candidate}), false)"
-            steps.append(f"if({reached}, {block} + {1 << bit}, {block}) as {self.block}_{bit}")
-            block = f"{self.block}_{bit}"
+            steps.append(f"if({reached}, {block} + {1 << bit}, {block}) as {number}_{bit}")
+            block = f"{number}_{bit}"
         # Every group before this one has one block more than it has cuts.
-        return rows._with(*steps, f"{block} + {group} as {self.block}")
+        return rows._with(*steps, f"{block} + {group} as {number}")
 
     def _with_share(self) -> KeyedRows:
-        """Add a last key column by which the rows of one value are split.
-
-        They differ only in where they are read. Multiples of the golden ratio spread every run of consecutive rows
-        evenly.
-        """
+        """Add a last key column by which the rows of one value, which differ only in where they are read, are split."""
         share = f"{self.prefix}_share"
         rows = self._with(f"{share_sql('monotonically_increasing_id()')} as {share}")
         return replace(rows, names=(*self.names, share))
@@ -414,3 +409,155 @@ def _inverse(factor: int) -> np.uint32:
 
 def _rotate(numbers: Any, bits: int) -> Any:
     return (numbers << bits) | (numbers >> (32 - bits))
+
+
+@dataclass(frozen=True)
+class NativeKey(KeyDialect):
+    """A cluster key in DuckDB's SQL."""
+
+    key: ClusterKey
+    curve: Curve | None
+    columns: Columns
+    file_name: Callable[[str], str]  # of a struct's field in files
+    variables: dict[str, pa.Array] = field(default_factory=dict, init=False)  # that all blocks refer to
+
+    def column(self, path: str) -> str:
+        """Return SQL of a column or struct field."""
+        name = next(name for name in self.columns.names if f"{path}.".startswith(f"{name}."))
+        fields = path.removeprefix(name).split(".")[1:]
+        return f"c{self.columns.names.index(name)}" + "".join(f"['{self.file_name(part)}']" for part in fields)
+
+    def array(self, values: pa.Array, _: str) -> str:
+        """Make an array a variable."""
+        name = f"array_{len(self.variables)}"
+        self.variables[name] = values
+        return f"getvariable('{name}')"
+
+    def item(self, item: KeyField) -> str | None:
+        """Return SQL of a key item, or None if DuckDB has none in the order of Spark."""
+        return item.transform.duckdb_sql(self.column(item.column), self.columns.types[item.column])
+
+    def steps(self) -> list[list[str]]:
+        """Return columns as SQL, each step by those before: key items, a row's share, its place on the curve."""
+        items = [f"{self.item(item)} as k{place}" for place, item in enumerate(self.key.fields)]
+        steps = [[*items, f"{share_sql('file_row_number')} as share"]]
+        if self.curve is not None:
+            steps += place_steps(self.curve, self.key, self.columns.types, "place", self)
+        return steps
+
+    @property
+    def order(self) -> list[str]:
+        """The columns that rows are sorted by."""
+        names = [f"k{place}" for place in range(len(self.key.fields))]
+        if self.curve is not None:
+            names.insert(len(self.key.leading), "place")
+        return names
+
+    def starts(self, item: KeyField, values: pa.Array) -> pa.Array:
+        """Return the least values of the column at which an item reaches ``values``, NULL for NULL."""
+        spark_type = self.columns.types[item.column]
+        known = column_starts(item, spark_type, item.transform.as_bounds(values.drop_null()))
+        valid = np.asarray(values.is_valid())
+        place = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        starts = known.take(place)
+        if spark_type.startswith("timestamp"):
+            return starts.cast(pa.timestamp("us", "UTC" if spark_type == "timestamp" else None))
+        return starts.cast(pa.date32()) if spark_type == "date" else starts
+
+
+class BlockSql:
+    """The blocks of a file group as queries."""
+
+    def __init__(self, key: NativeKey, cuts: Cuts) -> None:
+        self._key = key
+        self.variables: dict[str, pa.Array] = {}
+        self._boxes: list[tuple[IntArray, IntArray]] | None = None
+        items = key.key.fields
+        if isinstance(cuts, BoxTree):
+            assert key.curve is not None
+            for place, (item, ends) in enumerate(zip(items, key.curve.boundaries, strict=True)):
+                self.variables[f"starts_{place}"] = key.starts(item, ends)
+            self._boxes = list(zip(*cuts.regions(key.curve.parts), strict=True))
+            return
+        self._cuts = cuts
+        self._shared = any(cut.share for cut in cuts)
+        self._is_single = not self._shared and all(len(cut.key) == 1 for cut in cuts)
+        for place, item in enumerate(items[: len(cuts[0].key) if cuts else 0]):
+            values = pa.array([cut.key[place] for cut in cuts], cuts[0].key[place].type)
+            # Spark's results of spans are dates and ints.
+            is_span = isinstance(item.transform, Span)
+            self.variables[f"cuts_{place}"] = item.transform.as_bounds(values) if is_span else values
+            if not place and item.transform != Transform():
+                self.variables["starts_0"] = key.starts(item, values)
+
+    def statement(self, first: int, end: int, directories: tuple[str, ...]) -> Statement:
+        """Return the query of the blocks from one to before another."""
+        if self._boxes is not None:
+            boxes = [self._condition(*self._boxes[number]) for number in range(first, end)]
+            if len(boxes) == 1:
+                return Statement(boxes[0], None, directories)
+            cases = " ".join(f"when {box} then {place}" for place, box in enumerate(boxes))
+            return Statement(" or ".join(f"({box})" for box in boxes), f"case {cases} end", directories)
+        conditions = [self._at_or_above(first - 1)] if first else []
+        if end <= len(self._cuts):
+            conditions.append(self._below(end - 1, bool(first) and self._cuts[first - 1].key[0].is_valid))
+        inner = [f"coalesce({self._reached(cut)}, false)::int" for cut in range(first, end - 1)]
+        return Statement(" and ".join(conditions) or "true", " + ".join(inner) or None, directories)
+
+    def _condition(self, lower: IntArray, upper: IntArray) -> str:
+        """Return the condition of a box: the values that its ranks stand for."""
+        assert self._key.curve is not None
+        conditions = []
+        for place, (low, high) in enumerate(zip(lower, upper, strict=True)):
+            column = self._key.column(self._key.key.fields[place].column)
+            name = f"starts_{place}"
+            if low:
+                conditions.append(f"{column} >= {_value(name, low - 1)}")
+            if high + 1 < self._key.curve.parts:
+                below = f"{column} < {_value(name, high)}"
+                conditions.append(below if low else f"({below} or {column} is null)")
+        return " and ".join(conditions) or "true"
+
+    def _at_or_above(self, number: int) -> str:
+        cut = self._cuts[number]
+        if not cut.key[0].is_valid:
+            return self._reached(number)
+        known = self._first_column(number, ">=")
+        return known if self._is_single else f"{known} and {self._reached(number)}"
+
+    def _below(self, number: int, no_null: bool) -> str:
+        cut = self._cuts[number]
+        exact = f"({self._reached(number)}) is not true"
+        if not cut.key[0].is_valid:
+            return f"k0 is null and {exact}"
+        if not self._is_single and self._key.key.fields[0].transform != Transform():
+            return exact
+        known = self._first_column(number, "<" if self._is_single else "<=")
+        column = self._key.column(self._key.key.fields[0].column)
+        known = known if no_null else f"({known} or {column} is null)"
+        return known if self._is_single else f"{known} and {exact}"
+
+    def _first_column(self, number: int, comparison: str) -> str:
+        """Return a condition on the first column, by which row groups are skipped."""
+        item = self._key.key.fields[0]
+        name = "cuts_0" if item.transform == Transform() else "starts_0"
+        return f"{self._key.column(item.column)} {comparison} {_value(name, number)}"
+
+    def _reached(self, number: int) -> str:
+        """Return whether a row is at or above a cut: false or NULL if it is below."""
+        cut = self._cuts[number]
+        text = f"share >= {round(cut.share * SHARES)}" if self._shared else ""
+        for place, value in reversed(list(enumerate(cut.key))):
+            name, constant = f"k{place}", _value(f"cuts_{place}", number)
+            if not text:  # every value is at or above NULL
+                text = f"{name} >= {constant}" if value.is_valid else ""
+                continue
+            above, same = f"{name} > {constant}", f"{name} = {constant}"
+            if not value.is_valid:
+                above, same = f"{name} is not null", f"{name} is null"
+            text = f"({above} or ({same} and {text}))"
+        return text or "true"
+
+
+def _value(name: str, place: int) -> str:
+    return f"getvariable('{name}')[{place + 1}]"

@@ -90,7 +90,6 @@ class Merger:
         return result
 
     def _plan(self, groups: Sequence[FileGroup]) -> list[GroupPlan]:
-        """Decide where to cut each group."""
         limits = [self.limits.rows_in(group) for group in groups]
         large = [number for number, group in enumerate(groups) if (group.live_rows or 0) > limits[number]]
         samples: dict[int, GroupSample] = {}

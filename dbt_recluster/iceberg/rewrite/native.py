@@ -14,7 +14,6 @@ import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -27,20 +26,9 @@ import pyarrow as pa
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native_tasks
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
-from dbt_recluster.iceberg.rewrite.native_sql import MACROS, BlockSql, NativeKey
-from dbt_recluster.iceberg.rewrite.native_tasks import (
-    NativeFile,
-    NativeJob,
-    Piece,
-    PieceResult,
-    file_location,
-)
-from dbt_recluster.iceberg.rewrite.writing import (
-    delete_files,
-    delete_unfinished,
-    discard_files,
-    task_attempts,
-)
+from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
+from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, PieceResult, file_location
+from dbt_recluster.iceberg.rewrite.writing import delete_files, delete_unfinished, discard_files, task_attempts
 from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
@@ -102,15 +90,17 @@ _PRIMITIVES = {
 # Columns of files in format 3, by Iceberg's reserved ids.
 _ROW_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
 _LOCAL_SCHEMES, _S3_SCHEMES = {"", "file"}, {"s3", "s3a", "s3n"}
-# Settings of S3FileIO by the argument of pyarrow's S3 file system.
-_S3_FILE_IO = {
-    "access_key": "s3.access-key-id",
-    "secret_key": "s3.secret-access-key",
-    "session_token": "s3.session-token",
-    "endpoint": "s3.endpoint",
-    "path_style": "s3.path-style-access",
-    "region": "client.region",
+# Settings of S3FileIO and of S3A by our names, of which the first three are arguments of pyarrow's S3 file system.
+_S3_SETTINGS = {
+    "access_key": ("s3.access-key-id", "fs.s3a.access.key"),
+    "secret_key": ("s3.secret-access-key", "fs.s3a.secret.key"),
+    "session_token": ("s3.session-token", "fs.s3a.session.token"),
+    "endpoint": ("s3.endpoint", "fs.s3a.endpoint"),
+    "path_style": ("s3.path-style-access", "fs.s3a.path.style.access"),
+    "region": ("client.region", "fs.s3a.endpoint.region"),
+    "ssl": ("", "fs.s3a.connection.ssl.enabled"),  # S3FileIO has it in the endpoint
 }
+_S3_FILE_IO, _S3A = ({ours: theirs[place] for ours, theirs in _S3_SETTINGS.items()} for place in (0, 1))
 # Others of S3FileIO that change no request for an object, or only how often it is sent.
 _S3_NO_MATTER = (
     "s3.delete",
@@ -122,15 +112,6 @@ _S3_NO_MATTER = (
     "s3.checksum-enabled",
     "s3.remote-signing-enabled=false",
 )
-_S3A = {
-    "access_key": "fs.s3a.access.key",
-    "secret_key": "fs.s3a.secret.key",
-    "session_token": "fs.s3a.session.token",
-    "endpoint": "fs.s3a.endpoint",
-    "path_style": "fs.s3a.path.style.access",
-    "region": "fs.s3a.endpoint.region",
-    "ssl": "fs.s3a.connection.ssl.enabled",
-}
 _S3A_PROVIDERS = "fs.s3a.aws.credentials.provider"
 # Providers of the keys in the configuration, and those that pyarrow's S3 file system has in its own chain.
 _S3A_KEY_PROVIDERS = {"", "SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider"}
@@ -187,7 +168,9 @@ class NativeWriter:
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
-        if not _are_few_positions([delete for file in files for delete in file.deletes]):
+        deletes = [delete for file in files for delete in file.deletes]
+        are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
+        if not are_positions or sum(int(delete.recordCount()) for delete in deletes) > _MOST_DELETED:
             return "deletes"
         if not all(file.path.endswith(".parquet") and not set("*?[") & set(file.path) for file in files):
             return "files"
@@ -233,7 +216,7 @@ class NativeWriter:
             raise NotNative("format")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
-        schema = self._schema.arrow
+        schema = pa.schema([self._column(field) for field in json.loads(self.target.schema_json)["fields"]])
         columns = [f"c{place}" for place in range(len(schema))]
         if self._has_row_ids:
             for name, field_id in _ROW_IDS.items():
@@ -327,11 +310,7 @@ class NativeWriter:
 
     @cached_property
     def _sql(self) -> NativeKey:
-        return NativeKey(self.key, self.curve, self.table.columns(), self._schema.name)
-
-    @cached_property
-    def _schema(self) -> _FileSchema:
-        return _FileSchema(self.target)
+        return NativeKey(self.key, self.curve, self.table.columns(), self._file_name)
 
     def write(
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
@@ -349,9 +328,7 @@ class NativeWriter:
             with jobs.write("merge natively", self._job.id, numbers, 1):
                 of_tasks = rows.map(partial(native_tasks.write_pieces, self._job)).collect()
         except BaseException as e:
-            with suppress(Exception):  # Spark may be gone
-                context.cancelJobsWithTag(self._job.id)
-            delete_unfinished(self.table, partial(self._paths, tasks), e)
+            delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
             stop_if_interrupted(e)
             if not isinstance(e, Exception) or "cancelled" in str(e):
                 raise
@@ -465,12 +442,10 @@ class NativeWriter:
     def _row_ids(self, group: FileGroup) -> dict[str, pa.Array]:
         """Return the row ids and sequence numbers that rows inherit from each file."""
         files = [file.task.file() for file in group.files]
-        first = [file.firstRowId() for file in files]
-        updated = [
-            None if row_id is None else file.dataSequenceNumber() for file, row_id in zip(files, first, strict=True)
-        ]
+        pairs = [(file.firstRowId(), file.dataSequenceNumber()) for file in files]
+        updated = [None if first is None else number for first, number in pairs]
         return {
-            "first_row_ids": pa.array(first, pa.int64()),
+            "first_row_ids": pa.array([first for first, _ in pairs], pa.int64()),
             "sequence_numbers": pa.array(updated, pa.int64()),
         }
 
@@ -479,13 +454,8 @@ class NativeWriter:
         if not any(file.deletes for file in group.files):
             return None
         spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
-        functions, java = JavaFunctions(spark), jvm(spark).java
-        read = functions.method(
-            "org.apache.iceberg.io.FileIO",
-            "newInputFile",
-            "org.apache.iceberg.io.InputFile",
-            "org.apache.iceberg.DeleteFile",
-        )
+        functions, java, io = JavaFunctions(spark), jvm(spark).java, "org.apache.iceberg.io"
+        read = functions.method(f"{io}.FileIO", "newInputFile", f"{io}.InputFile", "org.apache.iceberg.DeleteFile")
         loader = self.table.iceberg.data.BaseDeleteLoader(functions.function(read.bindTo(self.table.java.io())))
         for place, file in enumerate(group.files):
             if not file.deletes:
@@ -505,31 +475,19 @@ class NativeWriter:
         spec = self.target.java.specs().get(group.spec_id)
         config = iceberg.MetricsConfig.forTable(self.target.java)
         mapper = iceberg.util.JsonUtil.mapper()
-        kinds, boxed = (
-            mapper.getTypeFactory(),
-            [java_class(spark, f"java.lang.{n}") for n in ("Integer", "Long")],
-        )
+        kinds, boxed = mapper.getTypeFactory(), [java_class(spark, f"java.lang.{n}") for n in ("Integer", "Long")]
         longs = kinds.constructCollectionType(java_class(spark, "java.util.ArrayList"), boxed[1])
         counts = kinds.constructMapType(java_class(spark, "java.util.HashMap"), *boxed)
+        floats = {path: n for path, kind, n in self.target.primitive_fields() if kind in ("float", "double")}
         # Files with NaN are Spark's.
-        kinds_of = {path: kind for path, kind, _ in self.target.primitive_fields()}
-        floats = [path for path, kind in kinds_of.items() if kind in ("float", "double")]
-        no_nan = json.dumps(
-            {self.target.field_ids[path]: 0 for path in floats if str(config.columnMode(path)) != "none"}
-        )
+        no_nan = json.dumps({n: 0 for path, n in floats.items() if str(config.columnMode(path)) != "none"})
         result = []
         for file in files:
             footer = jvm(spark).org.apache.iceberg.inmemory.InMemoryInputFile(file.footer)
-            metrics = iceberg.parquet.ParquetUtil.fileMetrics(footer, config)
-            metrics = iceberg.Metrics(
-                metrics.recordCount(),
-                metrics.columnSizes(),
-                metrics.valueCounts(),
-                metrics.nullValueCounts(),
-                mapper.readValue(no_nan, counts),
-                metrics.lowerBounds(),
-                metrics.upperBounds(),
-            )
+            read = iceberg.parquet.ParquetUtil.fileMetrics(footer, config)
+            counted = read.recordCount(), read.columnSizes(), read.valueCounts(), read.nullValueCounts()
+            nans = mapper.readValue(no_nan, counts)
+            metrics = iceberg.Metrics(*counted, nans, read.lowerBounds(), read.upperBounds())
             builder = iceberg.DataFiles.builder(spec).withPath(file.location).withFormat("parquet")
             builder = builder.withFileSizeInBytes(file.size).withMetrics(metrics)
             builder = builder.withSplitOffsets(mapper.readValue(json.dumps(file.split_offsets), longs))
@@ -537,6 +495,37 @@ class NativeWriter:
                 builder = builder.withPartition(group.partition)
             result.append(builder.build())
         return result
+
+    def _file_name(self, name: str) -> str:
+        """Return the name that Iceberg gives a column in files."""
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            return name
+        return str(self.target.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
+
+    def _column(self, field: Mapping[str, Any]) -> pa.Field:
+        if field.get("initial-default") is not None:
+            raise NotNative("evolved: a column with a default")
+        return self._field(str(field["name"]), field["type"], field["id"], field["required"])
+
+    def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
+        return _arrow_field(self._file_name(name), self._type(kind), field_id, required)
+
+    def _type(self, kind: Any) -> pa.DataType:
+        if isinstance(kind, str):
+            if kind.startswith("decimal"):
+                return pa.decimal128(*decimal_digits(kind))
+            if kind not in _PRIMITIVES:
+                raise NotNative(f"types: {kind}")
+            return _PRIMITIVES[kind]
+        if kind["type"] == "struct":
+            if any(field["type"] in ("float", "double") for field in kind["fields"]):
+                # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.
+                raise NotNative("types: a floating-point number in a struct")
+            return pa.struct([self._column(field) for field in kind["fields"]])
+        if kind["type"] == "list":
+            return pa.list_(self._field("element", kind["element"], kind["element-id"], kind["element-required"]))
+        key = self._field("key", kind["key"], kind["key-id"], True)
+        return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))
 
 
 def _scheme(location: str) -> str:
@@ -571,12 +560,7 @@ def _arrow_field(name: str, kind: pa.DataType, field_id: int, required: bool) ->
 def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) -> int:
     """Return the bytes that DuckDB gets in a task, at most 1 GB: half the container's share for Python of a core.
 
-    Args:
-        settings: Of Spark.
-        megabytes: Spark's parser of sizes.
-
-    Raises:
-        NotNative: It is too little.
+    ``megabytes`` is Spark's parser of sizes. Raise NotNative if it is too little.
     """
     cores = max(1, int(settings.get("spark.executor.cores") or 1))
     if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
@@ -593,49 +577,3 @@ def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) ->
     if (memory := (share << 20) // 2) < _LEAST_MEMORY:
         raise NotNative("memory")
     return min(memory, _TASK_MEMORY)
-
-
-def _are_few_positions(deletes: Sequence[Any]) -> bool:
-    """Whether all delete files are of positions, and few enough to be sent to each task."""
-    are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
-    return are_positions and sum(int(delete.recordCount()) for delete in deletes) <= _MOST_DELETED
-
-
-class _FileSchema:
-    """The Arrow schema of a table's files."""
-
-    def __init__(self, table: IcebergTable) -> None:
-        self._table = table
-        fields = json.loads(table.schema_json)["fields"]
-        self.arrow = pa.schema([self._column(field) for field in fields])
-
-    def name(self, name: str) -> str:
-        """Return the name that Iceberg gives a column in files."""
-        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            return name
-        return str(self._table.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
-
-    def _column(self, field: Mapping[str, Any]) -> pa.Field:
-        if field.get("initial-default") is not None:
-            raise NotNative("evolved: a column with a default")
-        return self._field(str(field["name"]), field["type"], field["id"], field["required"])
-
-    def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
-        return _arrow_field(self.name(name), self._type(kind), field_id, required)
-
-    def _type(self, kind: Any) -> pa.DataType:
-        if isinstance(kind, str):
-            if kind.startswith("decimal"):
-                return pa.decimal128(*decimal_digits(kind))
-            if kind not in _PRIMITIVES:
-                raise NotNative(f"types: {kind}")
-            return _PRIMITIVES[kind]
-        if kind["type"] == "struct":
-            if any(field["type"] in ("float", "double") for field in kind["fields"]):
-                # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.
-                raise NotNative("types: a floating-point number in a struct")
-            return pa.struct([self._column(field) for field in kind["fields"]])
-        if kind["type"] == "list":
-            return pa.list_(self._field("element", kind["element"], kind["element-id"], kind["element-required"]))
-        key = self._field("key", kind["key"], kind["key-id"], True)
-        return pa.map_(key, self._field("value", kind["value"], kind["value-id"], kind["value-required"]))

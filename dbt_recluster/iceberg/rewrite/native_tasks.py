@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
+import operator
 import os
 import select
 import shutil
@@ -81,7 +83,6 @@ class NativeFile:
 
     location: str
     size: int  # in bytes
-    rows: int
     footer: bytes  # as a Parquet file without rows
     split_offsets: list[int]
 
@@ -115,13 +116,10 @@ def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[
 
     context: Any = TaskContext.get()
     attempt, threads = int(context.taskAttemptId()), int(context.cpus())
-    results: list[PieceResult] = []
     sizes = {path_of(file): size for piece in pieces for file, size in zip(piece.files, piece.sizes, strict=True)}
     with _connection(job, threads, sizes) as connection:
         worker = _Worker(job, connection, task, attempt)
-        for piece in pieces:
-            results.append((piece.group, piece.first, worker.write(piece)))
-    return results
+        return [(piece.group, piece.first, worker.write(piece)) for piece in pieces]
 
 
 @contextmanager
@@ -221,21 +219,18 @@ class _Worker:
             "from parquet_schema($files) order by file_name, column_id"
         )
         trees: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
-        open_nodes: list[int] = []
+        left = 0  # nodes of the current column
         for file, name, children, field_id, kind in self._connection.execute(query, {"files": list(files)}).fetchall():
-            if file not in trees:
-                trees[file], open_nodes = {}, [children]
+            if file not in trees:  # the root
+                trees[file] = {}
                 continue
-            while open_nodes[-1] == 0:
-                open_nodes.pop()
-            open_nodes[-1] -= 1
-            if len(open_nodes) == 1:
+            if not left:
                 if field_id is None or field_id in trees[file]:
                     raise _Refused("evolved: a file has columns without field ids")
-                top = field_id
+                top, left = field_id, 1
                 trees[file][top] = []
             trees[file][top].append((name, children, field_id, kind))
-            open_nodes.append(children)
+            left += children - 1
         return trees
 
     def _scan(self, piece: Piece) -> tuple[str, list[str]]:
@@ -273,7 +268,6 @@ class _Worker:
     def _run(
         self, piece: Piece, statement: Statement, scan: str, dictionaries: Sequence[str], number: int
     ) -> list[NativeFile]:
-        """Write the blocks of a statement."""
         job = self._job
         block = [] if statement.block is None else ["block"]
         query = scan
@@ -284,25 +278,18 @@ class _Worker:
         query = f"select {', '.join(columns)} from ({query}) where {statement.where} order by {', '.join(order)}"
         reader = self._connection.sql(query).to_arrow_reader(piece.batch_rows)
         files: list[NativeFile] = []
-        writer: _FileWriter | None = None
-        current = 0
-        try:
-            for batch in reader:
-                for place, part in _parts(batch, block):
-                    if writer is None or current != place:
-                        if writer is not None:
-                            files.append(writer.close())
-                        self._jvm.check()
-                        location = self._location(statement.directories[place], number + place)
-                        writer = _FileWriter(job, self._files, location, dictionaries, piece.row_group_rows)
-                        current = place
+        parts = (part for batch in reader for part in _parts(batch, block))
+        for place, rows in itertools.groupby(parts, operator.itemgetter(0)):
+            self._jvm.check()
+            location = self._location(statement.directories[place], number + place)
+            writer = _FileWriter(job, self._files, location, dictionaries, piece.row_group_rows)
+            try:
+                for _, part in rows:
                     writer.add(part)
-            if writer is not None:
                 files.append(writer.close())
-                writer = None
-        finally:
-            if writer is not None:
+            except BaseException:
                 writer.abandon()
+                raise
         return files
 
 
@@ -345,10 +332,9 @@ class _FileWriter:
             **job.parquet,
         )
         self._batches: list[Any] = []
-        self._rows = self._bytes = self._total = 0
+        self._rows = self._bytes = 0
 
     def add(self, batch: Any) -> None:
-        """Add rows."""
         import pyarrow as pa
 
         arrays = [batch.column(place).cast(field.type) for place, field in enumerate(self._schema)]
@@ -375,7 +361,6 @@ class _FileWriter:
             # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
             raise _Refused("nan")
         self._writer.write_table(table, row_group_size=len(table))
-        self._total += len(table)
         self._batches, self._rows, self._bytes = [], 0, 0
 
     def close(self) -> NativeFile:
@@ -390,7 +375,7 @@ class _FileWriter:
         for number in range(footer.num_row_groups):
             column = footer.row_group(number).column(0)
             offsets.append(column.dictionary_page_offset or column.data_page_offset)
-        return NativeFile(self._location, size, self._total, sink.getvalue(), offsets)
+        return NativeFile(self._location, size, sink.getvalue(), offsets)
 
     def abandon(self) -> None:
         """Close the file after an error; the worker deletes it."""
@@ -421,13 +406,7 @@ def _file_system(job: NativeJob) -> Any:
 
 
 def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
-    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read.
-
-    Args:
-        files: The file system.
-        sizes: Of the files, by path, in bytes.
-        memory_bytes: For what has been read.
-    """
+    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read, given the bytes of each file by its path."""
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     opened = functools.cache(files.open_input_file)

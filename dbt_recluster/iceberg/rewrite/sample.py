@@ -80,11 +80,7 @@ class GroupSample:
 
 
 def take_samples(
-    table: IcebergTable,
-    groups: Sequence[FileGroup],
-    key: ClusterKey,
-    strides: Sequence[int],
-    curve: Curve | None = None,
+    table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int], curve: Curve | None
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
     rows, is_utf_8 = _read(table, groups, key, strides)
@@ -128,11 +124,9 @@ def sample_keys(
 def _read(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
 ) -> tuple[pa.Table, bool]:
-    """Read one row of each stride.
+    """Read one row of each stride; return also whether all text of the key is UTF-8.
 
-    Returns:
-        ``key_0``..., the group, the file, and the place among all rows of each row; whether all text of the key is
-        UTF-8.
+    The columns are ``key_0``..., the group, the file, and the place among all rows of each row.
     """
     from pyspark.sql import functions as F
 
@@ -234,13 +228,10 @@ def _are_sorted(file: IntArray, place: IntArray, key: IntArray, files: int) -> l
 
 @dataclass(frozen=True)
 class SplitPoint:
-    """The start of a block: the position of a distinct value in the sample, and the share of its rows before.
+    """The start of a block."""
 
-    The share is 0 unless the value fills several blocks.
-    """
-
-    value: int
-    share: float = 0.0
+    value: int  # the position of a distinct value in the sample
+    share: float = 0.0  # of its rows that lie before, 0 unless the value fills several blocks
 
 
 def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[SplitPoint]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
@@ -51,10 +52,7 @@ class SparkWriter:
 
     def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]) -> None:
         """Write groups, and add each to ``rewritten`` by its number."""
-
-        def spec_of(plan: GroupPlan) -> int:
-            return plan.group.spec_id
-
+        spec_of = attrgetter("group.spec_id")
         for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
             of_job = list(members)
             files = self._write(of_job, jobs, spec_id)
@@ -74,11 +72,10 @@ class SparkWriter:
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
             if not schema.asStruct().equals(self.target.java.schema().asStruct()):
                 raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")
-            rows = KeyedRows.of(frame, self.key, self.curve, group_of)
-            rows = rows.with_blocks([plan.cuts for plan in plans]).shuffled(len(writers))
+            rows = KeyedRows.of(frame, self.key, self.curve, group_of).to_write([plan.cuts for plan in plans])
             with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
-                return write_files(self.target, rows.to_write(), tag, spec_id, written_to)
+                return write_files(self.target, rows, tag, spec_id, written_to)
 
 
 def write_files(table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]) -> list[Any]:
@@ -98,9 +95,7 @@ def write_files(table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, pa
         try:
             return _write_without_snapshot(table, rows, options)
         except BaseException as e:
-            with suppress(Exception):  # Spark may be gone
-                table.spark.sparkContext.cancelJobsWithTag(tag)
-            delete_unfinished(table, tasks.paths, e)
+            delete_unfinished(table, tag, tasks.paths, e)
             raise
 
 
@@ -125,14 +120,14 @@ class TaskFiles:
         self._set_id = set_id
         self._spec = table.java.specs().get(spec_id)
         self._partitions = partitions
-        self._functions = JavaFunctions(table.spark)
         self._ended = jvm(table.spark).java.util.concurrent.ConcurrentLinkedQueue()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record the queries that end in this block, failed or not."""
-        manager = self._table.spark._jsparkSession.listenerManager()
-        listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
+        spark = self._table.spark
+        manager, interface = spark._jsparkSession.listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
+        listener = JavaFunctions(spark).recorder(interface, self._ended)
         manager.register(listener)
         try:
             yield
@@ -143,8 +138,7 @@ class TaskFiles:
     def paths(self) -> list[str]:
         """Return the files that the tasks may have written, once all have ended; call it within :meth:`watched`.
 
-        Raises:
-            TimeoutError: Tasks still run, or Spark does not report the query.
+        If tasks still run, or Spark does not report the query, that is a TimeoutError.
         """
         tasks = task_attempts(self._table.spark, self._set_id)
         if not tasks:
@@ -158,10 +152,8 @@ class TaskFiles:
                 continue
             # As Iceberg's OutputFileFactory names them.
             name = file_format.addExtension(f"{index:05d}-{task_id}-{query}-0-00001")
-            if self._spec.isUnpartitioned():
-                paths.append(str(locations.newDataLocation(name)))
-            else:
-                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
+            names = (name,) if self._spec.isUnpartitioned() else (self._spec, self._partitions[index], name)
+            paths.append(str(locations.newDataLocation(*names)))
         return paths
 
     def _write(self) -> Any:

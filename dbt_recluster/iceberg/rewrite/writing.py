@@ -50,8 +50,7 @@ def check_location(table: IcebergTable) -> None:
 def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
     """Return the index and the id of each attempt of a task that writes, once all have ended; ``tag`` is of their job.
 
-    Raises:
-        TimeoutError: Tasks still run.
+    If tasks still run after 30 s, that is a TimeoutError.
     """
     context: Any = spark.sparkContext._jsc.sc()
     tracker, store = context.statusTracker(), context.statusStore()
@@ -92,8 +91,10 @@ def wait_until(look: Callable[[], T]) -> T:
     return result
 
 
-def delete_unfinished(table: IcebergTable, find: Callable[[], list[str]], error: BaseException) -> None:
-    """Delete the files of a failed write's tasks, at the paths of ``find``; see :func:`discard_files`."""
+def delete_unfinished(table: IcebergTable, tag: str, find: Callable[[], list[str]], error: BaseException) -> None:
+    """Cancel the tagged jobs of a failed write, and delete its files at the paths of ``find``; see `discard_files`."""
+    with suppress(Exception):  # Spark may be gone
+        table.spark.sparkContext.cancelJobsWithTag(tag)
     try:
         paths = find()
     except Exception:

@@ -18,12 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
-from dbt_recluster.iceberg.session.local_spark import (
-    iceberg_settings,
-    java_properties,
-    local_settings,
-    log_options,
-)
+from dbt_recluster.iceberg.session.local_spark import iceberg_settings, java_properties, local_settings, log_options
 from dbt_recluster.iceberg.session.starter import is_running, outside_settings, start_spark
 
 if TYPE_CHECKING:

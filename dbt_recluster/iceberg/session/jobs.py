@@ -124,7 +124,6 @@ class Interruptible:
         self.requested = False
 
     def __enter__(self) -> Interruptible:
-        """Install the signal handlers."""
         global _current
         if _current is None and threading.current_thread() is threading.main_thread():
             _current = self

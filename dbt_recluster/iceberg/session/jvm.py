@@ -262,8 +262,8 @@ class JavaFunctions:
         join = join.bindTo(self._joiner(FIELDS).useForNull("null"))
         text = join.asCollector(self._class(_ARRAY), len(handles))
         as_objects = [self.as_type(handle, OBJECT, owner) for handle in handles]
-        text = self._handles.filterArguments(text, 0, self._array(self._invoke.MethodHandle, as_objects))
-        same_argument = self._array(self._jvm.int, [0] * len(handles))
+        text = self._handles.filterArguments(text, 0, java_array(self._spark, self._invoke.MethodHandle, as_objects))
+        same_argument = java_array(self._spark, self._jvm.int, [0] * len(handles))
         return self._handles.permuteArguments(text, self._type(STRING, owner), same_argument)
 
     def function(self, handle: Any) -> Any:
@@ -284,12 +284,12 @@ class JavaFunctions:
         add = self.method("java.util.Queue", "add", "boolean", OBJECT).bindTo(calls)
         # Spark calls equals() to remove a listener.
         false = self._handles.constant(self._class(OBJECT), False)
-        ignored = self._array(java.Class, [self._class("boolean")])
+        ignored = java_array(self._spark, java.Class, [self._class("boolean")])
         call = self.then(add, self._handles.dropArguments(false, 0, ignored))
-        before = self._array(java.Class, [self._class(OBJECT), self._class("java.lang.reflect.Method")])
+        before = java_array(self._spark, java.Class, [self._class(OBJECT), self._class("java.lang.reflect.Method")])
         call = self._handles.dropArguments(self.as_type(call, OBJECT, _ARRAY), 0, before)
         handler = self._interface("java.lang.reflect.InvocationHandler", call)
-        interfaces = self._array(java.Class, [self._class(interface)])
+        interfaces = java_array(self._spark, java.Class, [self._class(interface)])
         loader = self._class(interface).getClassLoader()
         return java.reflect.Proxy.newProxyInstance(loader, interfaces, handler)
 
@@ -318,7 +318,7 @@ class JavaFunctions:
 
     def _given(self, handle: Any, place: int, *values: Any) -> Any:
         """Return a handle with the arguments from ``place`` on bound to values."""
-        array = self._array(self._jvm.java.lang.Object, list(values))
+        array = java_array(self._spark, self._jvm.java.lang.Object, list(values))
         return self._handles.insertArguments(handle, place, array)
 
     def _joiner(self, separator: str) -> Any:
@@ -334,8 +334,5 @@ class JavaFunctions:
         return java_class(self._spark, name)
 
     def _type(self, returns: str, *takes: str) -> Any:
-        arguments = self._array(self._jvm.java.lang.Class, [self._class(name) for name in takes])
+        arguments = java_array(self._spark, self._jvm.java.lang.Class, [self._class(name) for name in takes])
         return self._invoke.MethodType.methodType(self._class(returns), arguments)
-
-    def _array(self, element: JavaNames, items: list[Any]) -> Any:
-        return java_array(self._spark, element, items)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
 from dbt_recluster.iceberg.session.jvm import activate, is_stopped
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
     check_jars,
+    find_archive,
     find_java_home,
     java_version,
     spark_home,
@@ -139,7 +139,7 @@ def _start_jvm(
             version = java_version(java_home)
             memory = given.get("spark.driver.memory", "1g")
             report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
-            archive = find_archive(java_home, version, spark_home(), given) if class_archive else None
+            archive = find_archive(java_home, version, given) if class_archive else None
             java_options = archive.java_options() if archive else ()
             with _settings_in_files({**redaction, **given}, java_options):
                 gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
