@@ -22,12 +22,7 @@ from dbt_recluster.adapter.connections import (
     default_catalog,
 )
 from dbt_recluster.adapter.dbt_errors import logger, message
-from dbt_recluster.exceptions import (
-    DifferentTableError,
-    NotAnIcebergTableError,
-    ReclusterError,
-    SparkEnvironmentError,
-)
+from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import local_spark, starter
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,

@@ -33,12 +33,7 @@ from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.exceptions import (
-    BudgetSpentError,
-    CommitMismatchError,
-    CommitStateUnknownError,
-    SubmitError,
-)
+from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS

@@ -41,15 +41,7 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    TABLES,
-    Node,
-    Target,
-    choose,
-    labelled,
-    project_queries,
-    required_table,
-)
+from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries, required_table
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 

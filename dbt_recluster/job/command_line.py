@@ -60,15 +60,7 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    EVERY_TABLE,
-    MODEL_OPTIONS,
-    Node,
-    Target,
-    choose,
-    has_table,
-    recorded_key,
-)
+from dbt_recluster.operations.tables import EVERY_TABLE, MODEL_OPTIONS, Node, Target, choose, has_table, recorded_key
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
