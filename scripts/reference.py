@@ -62,6 +62,11 @@ def configs() -> str:
     not_recorded = [
         f"`{name}`" for name, option in CONFIGS.items() if not option.is_recorded and option.name != "cluster_by"
     ]
+    of_run = [
+        ("var", dbt_run.AUTOMATIC_CLUSTERING_VAR, "false: no table is reclustered after its build in this run."),
+        ("environment", dbt_run.AUTOMATIC_CLUSTERING_ENV, "Likewise, for where vars are out of reach."),
+        ("var", dbt_run.BUDGET_VAR, _BUDGET),
+    ]
     rows = []
     for name, option in CONFIGS.items():
         text = markdown(option.meaning)
@@ -82,22 +87,7 @@ def configs() -> str:
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
             f"but not {', '.join(not_recorded)}. Where there is no model, the command and Python go by them.\n",
             "## For a whole run\n",
-            table(
-                ("where", "name", "what it is"),
-                [
-                    (
-                        "var",
-                        f"`{dbt_run.AUTOMATIC_CLUSTERING_VAR}`",
-                        "false: no table is reclustered after its build in this run.",
-                    ),
-                    (
-                        "environment",
-                        f"`{dbt_run.AUTOMATIC_CLUSTERING_ENV}`",
-                        "Likewise, for where vars are out of reach.",
-                    ),
-                    ("var", f"`{dbt_run.BUDGET_VAR}`", _BUDGET),
-                ],
-            ),
+            table(("where", "name", "what it is"), [(kind, f"`{name}`", text) for kind, name, text in of_run]),
             recluster_schema.IN_EDITORS,
         )
     )
@@ -155,13 +145,9 @@ def macros_documentation() -> str:
     entries = []
     for operation in OPERATIONS.values():
         listed = [f"- `{each.name}`: {each.meaning}" for each in (*operation.arguments, FORMAT)]
-        entries.append(
-            {
-                "name": operation.name,
-                "description": "\n".join((operation.meaning, "", *listed)),
-                "arguments": [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}],
-            }
-        )
+        description = "\n".join((operation.meaning, "", *listed))
+        arguments = [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}]
+        entries.append({"name": operation.name, "description": description, "arguments": arguments})
     return _yaml(entries)
 
 
