@@ -384,15 +384,6 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     return {"table": call.target.relation, "dry_run": dry_run, "sort_order": order, "properties": properties}
 
 
-_REPORT = Path("target/clustering_report.html")
-
-
-def _verdicts(value: Any) -> tuple[str, ...] | None:
-    words = value.split(",") if isinstance(value, str) else value
-    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
-    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
-
-
 @OPERATIONS.declare(lambda values, _: result_text.information(values), short="information")
 def clustering_information(
     call: Call,
@@ -539,6 +530,22 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
     return History(call.target.relation, start, spent, prices.assumption if prices else None, entries)
 
 
+def _verdicts(value: Any) -> tuple[str, ...] | None:
+    words = value.split(",") if isinstance(value, str) else value
+    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
+    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
+
+
+_REPORT = Path("target/clustering_report.html")
+_parse_html = options.parser(
+    f"the name of an HTML file, such as {_REPORT}",
+    lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
+)
+_parse_verdicts = options.parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
+_LABELS = ("tag", "group", "owner")
+_parse_label = options.parser("tag, group or owner", lambda value: value if value in _LABELS else None)
+
+
 def _without_result(answer: Answer) -> Overview:
     verdict: Verdict = "failing" if answer.error else "missing"
     reason = answer.error or answer.text
@@ -547,19 +554,10 @@ def _without_result(answer: Answer) -> Overview:
 
 def _overview(
     answers: list[Answer],
-    fail_on: Annotated[
-        tuple[str, ...] | None,
-        Argument(options.parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts), "VERDICTS"),
-    ] = None,
+    fail_on: Annotated[tuple[str, ...] | None, Argument(_parse_verdicts, "VERDICTS")] = None,
     metrics: Annotated[Path | None, METRICS] = None,
     prices: Prices = None,
-    by: Annotated[
-        str | None,
-        Argument(
-            options.parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None),
-            "LABEL",
-        ),
-    ] = None,
+    by: Annotated[str | None, Argument(_parse_label, "LABEL")] = None,
 ) -> Summary:
     """Return the overview of all tables.
 
@@ -589,19 +587,7 @@ def clustering_overview(call: Call) -> Overview:
     return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
 
 
-def _write_report(
-    answers: list[Answer],
-    path: Annotated[
-        Path,
-        Argument(
-            options.parser(
-                f"the name of an HTML file, such as {_REPORT}",
-                lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
-            ),
-            "FILE",
-        ),
-    ] = _REPORT,
-) -> Summary:
+def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_html, "FILE")] = _REPORT) -> Summary:
     """Write the report.
 
     Args:

@@ -27,7 +27,7 @@ from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
 from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
-    from dbt_recluster.adapter.relation_config import TableClustering
+    from dbt_recluster.operations.table_clustering import TableClustering
 
 
 class Tables:
@@ -53,8 +53,8 @@ class Tables:
 
     def clustering(self, relation: BaseRelation) -> TableClustering:
         """Return a table's sort order and properties, by SQL unless Spark redacts them."""
-        from dbt_recluster.adapter.relation_config import TableClustering
         from dbt_recluster.iceberg.sort_order import sort_order_text
+        from dbt_recluster.operations.table_clustering import TableClustering
 
         rows = self._ask(f"show tblproperties {relation.render()}")
         shown = TableClustering.from_properties((row[0], row[1]) for row in rows)

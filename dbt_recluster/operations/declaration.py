@@ -226,7 +226,7 @@ class Answer:
     """The answer of an operation for one table."""
 
     table: str
-    values: Mapping[str, Any]  # for programs
+    values: Mapping[str, Any] = field(default_factory=dict)  # for programs
     text: str = ""  # for people; empty if it failed
     detail: str = ""  # below the text, such as a plan
     result: Any = None  # of the operation's function
@@ -463,17 +463,10 @@ _KEY = Argument(
 Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
 _MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
 MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
-Where = Annotated[
-    str | None,
-    Argument(
-        options.parse_predicate,
-        "PREDICATE",
-        "A predicate on the table's columns; only blocks that may hold a matching row count.",
-    ),
-]
-Branch = Annotated[
-    str | None, Argument(options.parse_branch, "NAME", "A branch of the tables, in place of main.", "main")
-]
+_WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
+Where = Annotated[str | None, Argument(options.parse_predicate, "PREDICATE", _WHERE)]
+_BRANCH = "A branch of the tables, in place of main."
+Branch = Annotated[str | None, Argument(options.parse_branch, "NAME", _BRANCH, "main")]
 Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
 _SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
 Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]

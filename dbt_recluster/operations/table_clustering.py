@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from dbt.adapters.base.column import Column
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -34,6 +33,8 @@ from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.tables import ModelOptions
+
+Column = Any  # of dbt, with a name and a data_type
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
@@ -69,6 +70,15 @@ class TableClustering:
         return self.sort_order == _REDACTED or any(
             value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
         )
+
+    @property
+    def cluster_by(self) -> str | None:
+        """The key that a model has set, or None."""
+        return self.properties.get(CLUSTER_BY)
+
+    def has_curve(self, key: ClusterKey) -> bool:
+        """Return whether the boundaries of a key's curve are recorded."""
+        return recorded_curve(self.properties, key) is not None
 
     @property
     def carried_over(self) -> dict[str, str]:
@@ -149,16 +159,12 @@ def clustering_change(
     table_properties: Mapping[str, str] | None = None,
     loaded: LoadedInto | None = None,
 ) -> ClusteringChange:
-    """Return the change that gives a table the clustering of its model.
+    """Return the change that gives a table the clustering of its model, whose ``table_properties`` take precedence.
 
-    Args:
-        desired: The model's options, with the key resolved.
-        actual: The clustering of the table.
-        table_properties: The ``tblproperties`` of the model, which take precedence.
-        loaded: How the node loads the table; None for a table that is replaced.
+    ``loaded`` is how the node loads the table, or None for a table that is replaced.
     """
     key, configured = desired.cluster_by, dict(table_properties or {})
-    if key is None and CLUSTER_BY not in actual.properties:
+    if key is None and actual.cluster_by is None:
         return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
@@ -194,7 +200,7 @@ def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) ->
     key = desired.cluster_by
     if key is None:
         return None
-    if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
+    if desired.sort_on_load and loaded.can_be_sorted and actual.has_curve(key):
         # The query is sorted; another shuffle would undo that.
         return "none" if key.leading or loaded.partition_by else None
     return None if not key.leading else "range" if desired.sort_on_load else "none"
@@ -301,11 +307,7 @@ def check_column_removal(
     key: ClusterKey | None,
     partitioned_by: Sequence[str],
 ) -> None:
-    """Refuse to drop columns that a table needs.
-
-    ``key`` is the model's cluster key, which the table has by then; ``partitioned_by`` are its
-    :func:`partition_columns`.
-    """
+    """Refuse to drop columns that a table needs; it has the model's ``key`` by then."""
     again = "let the model select the column again"
     by_key = f"cluster_by names. Change cluster_by, or {again}"
     by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
@@ -321,11 +323,10 @@ def check_column_removal(
 
 
 def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
-    """Return the columns of a table's partitions, a struct's field as its path.
+    """Return the columns of a table's partitions by the rows of ``DESCRIBE``, a struct's field as its path.
 
-    Args:
-        description: The rows of ``DESCRIBE``: the columns under ``# Partition Information`` if all transforms are
-            identities, otherwise the transforms under ``# Partitioning``.
+    These list columns under ``# Partition Information`` if all transforms are identities, otherwise the transforms
+    under ``# Partitioning``.
     """
     section, columns = "", []
     for name, value, *_ in description:
