@@ -339,9 +339,10 @@ class ModelBuild:
         """
         if not temporary:
             self._resolve_once(lambda: self._model_columns(query))
-        options, key, text = self.options, self.options.cluster_by, without_end(query)
+        options, key = self.options, self.options.cluster_by
         if key is None or options.columns is None or not options.sort_on_load:
             return query
+        text = without_end(query)
         if self._before.has_curve(key) and (not temporary or self._loaded.can_be_sorted):
             columns = self._tables.session.columns(self._model_columns(query))
             partitions = self._loaded.partitions if temporary else None

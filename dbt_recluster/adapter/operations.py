@@ -36,7 +36,6 @@ from dbt_recluster.operations.declaration import (
     RunBudget,
     Summary,
     arguments_of,
-    failure_line,
     read_arguments,
     record_metrics,
     run_operation,
@@ -168,7 +167,7 @@ def run_and_print(
         what = f"{len(failed)} of {len(answers)} tables" if len(answers) > 1 else "the table"
         raise ConfigurationError(f"{what} failed: {names}")
     if failed or summary.error:
-        raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), summary.error])))
+        raise ConfigurationError("\n".join(filter(None, [*(answer.failure for answer in failed), summary.error])))
 
 
 def _end(

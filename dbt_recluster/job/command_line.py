@@ -31,8 +31,7 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
-from dbt_recluster.iceberg.session import embedded, local_spark, redaction, starter
-from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
+from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
@@ -47,7 +46,6 @@ from dbt_recluster.operations.declaration import (
     Context,
     Operation,
     Summary,
-    failure_line,
     record_metrics,
     run_operation,
 )
@@ -538,7 +536,7 @@ class _Job(Context):
         for warning in answer.warnings:
             _note(f"{answer.table}: {warning}")
         if answer.error is not None:
-            _note(failure_line(answer))
+            _note(answer.failure)
         elif answer.text:
             self._print("\n".join(filter(None, [answer.text, answer.detail])))
 
@@ -565,7 +563,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Yield a Spark session with Iceberg, or that of an embedded lake; stop it at the end if it was started here."""
     is_own = not starter.is_running()
-    refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
+    environment.refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     if lake is not None:
         spark = embedded.start(lake, settings, report=_note)
     else:
@@ -575,7 +573,7 @@ def spark_session(
             settings = {**defaults, **settings, **local_spark.iceberg_settings(given)}
         spark = starter.start_spark(settings, properties_file=properties_file, report=_note)
     try:
-        check_environment(spark, any_catalog=True)
+        environment.check_environment(spark, any_catalog=True)
         yield spark
     finally:
         if is_own:

@@ -239,6 +239,12 @@ class Answer:
         """The tags, group and owner of the table's model."""
         return self.call.target.labels if self.call else {}
 
+    @property
+    def failure(self) -> str:
+        """Why it failed, with the table's name."""
+        error = self.error or ""
+        return error if self.table in error else f"{self.table}: {error}"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -384,12 +390,6 @@ def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[
     if error is None:
         return Answer(relation, values, reason, call=call)
     return Answer(relation, values, warnings=call.warnings, error=error, call=call)
-
-
-def failure_line(answer: Answer) -> str:
-    """Return why an operation failed for a table, with the table's name."""
-    error = answer.error or ""
-    return error if answer.table in error else f"{answer.table}: {error}"
 
 
 def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:

@@ -15,20 +15,10 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.rewrite.key_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties
-from dbt_recluster.iceberg.table_properties import (
-    CARRIED_OVER,
-    CLUSTER_BY,
-    CURVE_PREFIX,
-    DISTRIBUTION_MODE,
-    LEVELS,
-    METRICS_PREFIX,
-    OPTION_PREFIX,
-    ROW_GROUP_BYTES,
-    SETTLED,
-    curve_property,
-)
+from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
@@ -40,8 +30,8 @@ Column = Any  # of dbt, with a name and a data_type
 _REDACTED = "*********(redacted)"
 
 # Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
-_RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, SETTLED)
-_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+_RECORDED = (CLUSTER_BY, table_properties.OPTION_PREFIX, table_properties.CURVE_PREFIX, table_properties.SETTLED)
+_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, table_properties.ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 _FUNCTIONS = (*(f"{kind.name}s" for kind in TRANSFORMS if issubclass(kind, Span)), Truncate.name, "bucket")
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -156,14 +146,14 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 def clustering_change(
     desired: ModelOptions,
     actual: TableClustering,
-    table_properties: Mapping[str, str] | None = None,
+    tblproperties: Mapping[str, str] | None = None,
     loaded: LoadedInto | None = None,
 ) -> ClusteringChange:
-    """Return the change that gives a table the clustering of its model, whose ``table_properties`` take precedence.
+    """Return the change that gives a table the clustering of its model, whose ``tblproperties`` take precedence.
 
     ``loaded`` is how the node loads the table, or None for a table that is replaced.
     """
-    key, configured = desired.cluster_by, dict(table_properties or {})
+    key, configured = desired.cluster_by, dict(tblproperties or {})
     if key is None and actual.cluster_by is None:
         return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
@@ -171,11 +161,11 @@ def clustering_change(
     wanted = creation_properties(desired)
     theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
     changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
-    curve = [curve_property(field.column) for field in key.on_curve] if key else []
-    kept = {*wanted, *configured, *curve, *([SETTLED] if curve else [])}
+    curve = [table_properties.curve_property(field.column) for field in key.on_curve] if key else []
+    kept = {*wanted, *configured, *curve, *([table_properties.SETTLED] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
-    if key is None and LEVELS in actual.properties:
-        obsolete.append(LEVELS)
+    if key is None and table_properties.LEVELS in actual.properties:
+        obsolete.append(table_properties.LEVELS)
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:
@@ -230,9 +220,9 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
 
 def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
     """Return whether a property keeps a value that is not ours."""
-    if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
+    if name.startswith((METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
-    return name.startswith(OPTION_PREFIX) and name in configured
+    return name.startswith(table_properties.OPTION_PREFIX) and name in configured
 
 
 def sorted_along_curve(
