@@ -180,10 +180,7 @@ def properties() -> str:
     from dbt_recluster.iceberg.commit import LOADED_AT
     from dbt_recluster.iceberg.table_properties import CARRIED_OVER, PROPERTIES
 
-    listed = [
-        (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
-        for name, holds, lost in ((p, p.holds, p.lost) for p in PROPERTIES.values())
-    ]
+    listed = [(f"`{p}{'<name>' if p.endswith('.') else ''}`", p.holds, p.lost) for p in PROPERTIES.values()]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
         for names, meaning in entries(round_summary, "Returns")
@@ -216,13 +213,9 @@ def errors() -> str:
     """Return the page of the errors, from their classes."""
     from dbt_recluster import exceptions
 
-    classes = [
-        kind
-        for name, kind in inspect.getmembers(exceptions, inspect.isclass)
-        if name == kind.__name__ and issubclass(kind, exceptions.ReclusterError)
-    ]
-    classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
-    rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in classes]
+    classes = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]
+    errors = [kind for kind in classes if issubclass(kind, exceptions.ReclusterError)]
+    rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in errors]
     intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
     return "\n".join((_NOTE, "# Errors\n", intro, table(("error", "when"), rows), ""))
 
