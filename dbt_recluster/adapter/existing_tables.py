@@ -48,7 +48,6 @@ class Tables:
 
     def clustering(self, relation: BaseRelation) -> TableClustering:
         """Return a table's sort order and properties, by SQL unless Spark redacts them."""
-        from dbt_recluster.iceberg.sort_order import sort_order_text
         from dbt_recluster.operations.table_clustering import TableClustering
 
         rows = self._ask(f"show tblproperties {relation.render()}")
@@ -56,8 +55,7 @@ class Tables:
         if not shown.is_redacted or self.session.missing_reason:
             return shown
         with as_dbt_errors():
-            table = self.session.open(relation.render()).iceberg
-            return TableClustering(sort_order_text(table), table.properties)
+            return TableClustering.of_table(self.session.open(relation.render()).iceberg)
 
     def is_iceberg(self, relation: BaseRelation) -> bool:
         """Return whether there is an Iceberg table of this name."""

@@ -16,8 +16,9 @@ import pyarrow as pa
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.key_sql import place_query
-from dbt_recluster.iceberg.sort_order import clustering_properties
+from dbt_recluster.iceberg.sort_order import clustering_properties, sort_order_text
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
@@ -53,6 +54,11 @@ class TableClustering:
         """Read the rows of ``SHOW TBLPROPERTIES``, which lists the sort order among the properties."""
         properties = {str(name): str(value) for name, value in rows}
         return cls(properties.pop("sort-order", ""), properties)
+
+    @classmethod
+    def of_table(cls, table: IcebergTable) -> TableClustering:
+        """Read a loaded table."""
+        return cls(sort_order_text(table), table.properties)
 
     @property
     def is_redacted(self) -> bool:
