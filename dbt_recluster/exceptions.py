@@ -8,7 +8,11 @@ _NAMED_ORPHANS = 10
 
 
 class _LeavesFiles(BaseException):
-    """An error that names files which are left behind."""
+    """An error that names files which are left behind.
+
+    Attributes:
+        orphans: All files that were written and are left behind.
+    """
 
     def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -19,7 +23,6 @@ class ReclusterError(_LeavesFiles, Exception):
     """Base class of every error that dbt-recluster raises itself.
 
     Attributes:
-        orphans: All files that were written and are left behind.
         bytes_rewritten: Bytes rewritten by earlier rounds of the same recluster, which are committed.
     """
 
@@ -30,9 +33,6 @@ class Interrupted(_LeavesFiles, KeyboardInterrupt):
     """Raised on Ctrl-C or SIGTERM during an operation; Spark can still be used.
 
     Not a ``ReclusterError``, so per-table handlers do not swallow it.
-
-    Attributes:
-        orphans: All files that were written and are left behind.
     """
 
     @classmethod

@@ -36,6 +36,7 @@ from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, imp
 from dbt_recluster.advice.overview import Overview, table_overview, totals, totals_by
 from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
+from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
     ReadsInformation,
@@ -43,27 +44,7 @@ from dbt_recluster.clustering.information import (
     reads_information,
     table_information,
 )
-from dbt_recluster.clustering.options import (
-    AUTO,
-    RECLUSTER_OPTIONS,
-    PlanningOptions,
-    Queries,
-    ReclusteringOptions,
-    ReclusterOptions,
-    Unpack,
-    parse_dialect,
-    parse_end,
-    parse_log,
-    parse_logged_as,
-    parse_number,
-    parse_predicate,
-    parse_queries,
-    parse_queries_by_name,
-    parse_reason,
-    parse_snapshot_count,
-    parser,
-    property_text,
-)
+from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, ReclusterOptions, Unpack
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
@@ -80,7 +61,6 @@ from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.iceberg_table import PropertyChanges
-from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.operations.declaration import (
     METRICS,
@@ -149,33 +129,36 @@ def _warnings(call: Call) -> Iterator[str]:
             yield f"table property {name} is not an option of dbt-recluster and is ignored"
         return
     yield from model.unknown
-    if model.sorted_by is not None and not is_cluster_key(call.opened.iceberg, call.table.key):
+    if model.sorted_by is not None and not sort_order.is_cluster_key(call.opened.iceberg, call.table.key):
         yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
 
 
-def _recluster_table(
-    table: ClusteredTable, options: ReclusterOptions, changes: PropertyChanges | None = None
-) -> ReclusterResult:
+def _recluster_table(table: ClusteredTable, given: ReclusterOptions, changes: PropertyChanges) -> ReclusterResult:
     """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
 
     ``changes`` are further properties to set with the first commit; the size of a block, if no model sets it, is one.
     """
-    if options.depth == AUTO:
-        table.predicate(options.where)  # which is refused first
-        table.reads.follow(options.reads)
+    if given.depth == options.AUTO:
+        table.predicate(given.where)  # which is refused first
+        table.reads.follow(given.reads)
         depth = auto_depth(table)
-        options, changes = replace(options, depth=depth.depth), {**(changes or {}), **depth.as_properties()}
-    changes, block_rows = changes or {}, RECLUSTER_OPTIONS["block_rows"]
-    properties, name = table.iceberg.properties, block_rows.table_property
-    given, usual = property_text(options.block_rows), property_text(block_rows.default)
-    if CLUSTER_BY not in properties and name not in changes and given != properties.get(name, usual):
+        given, changes = replace(given, depth=depth.depth), {**changes, **depth.as_properties()}
+    block_rows, properties = options.RECLUSTER_OPTIONS["block_rows"], table.iceberg.properties
+    name, text = block_rows.table_property, options.property_text(given.block_rows)
+    usual = properties.get(name, options.property_text(block_rows.default))
+    if CLUSTER_BY not in properties and name not in changes and text != usual:
         # No model records it, and a later call without it would rewrite every block.
-        changes = {**changes, name: given}
-    result = Recluster(table, options, changes).run()
+        changes = {**changes, name: text}
+    result = Recluster(table, given, changes).run()
     if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
-            result.loss = CostModel(table, options.policy).loss()
+            result.loss = CostModel(table, given.policy).loss()
     return result
+
+
+def _estimate(call: Call) -> ReclusterEstimate:
+    given = call.options()
+    return CostModel.of(call.table, given).recluster(call.table.predicate(given.where))
 
 
 def _gain_first(calls: list[Call]) -> list[Call]:
@@ -183,9 +166,7 @@ def _gain_first(calls: list[Call]) -> list[Call]:
 
     def loss(call: Call) -> float:
         try:
-            options = call.options()
-            estimate = CostModel.of(call.table, options).recluster(call.table.predicate(options.where))
-            return -estimate.gain_per_byte
+            return -_estimate(call).gain_per_byte
         except ReclusterError:
             return 0.0  # its own run raises it again
 
@@ -258,8 +239,8 @@ def recluster(
 )
 def suspend_recluster(
     call: Call,
-    reason: Annotated[str | None, Argument(parse_reason, "TEXT")] = None,
-    until: Annotated[datetime | None, Argument(parse_end, "TIME")] = None,
+    reason: Annotated[str | None, Argument(options.parse_reason, "TEXT")] = None,
+    until: Annotated[datetime | None, Argument(options.parse_end, "TIME")] = None,
 ) -> dict[str, Any]:
     """Suspend all reclustering of tables, after a run or by hand, until resume_recluster or a time. The suspension is a
     property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
@@ -303,7 +284,7 @@ def _maintenance(call: Call) -> TableMaintenance:
 def expire_snapshots(
     call: Call,
     older_than: Moment = None,
-    retain_last: Annotated[int | None, Argument(parse_snapshot_count, "NUMBER")] = None,
+    retain_last: Annotated[int | None, Argument(options.parse_snapshot_count, "NUMBER")] = None,
     *,
     force: Flag = False,
     dry_run: Flag = False,
@@ -403,15 +384,6 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     return {"table": call.target.relation, "dry_run": dry_run, "sort_order": order, "properties": properties}
 
 
-_REPORT = Path("target/clustering_report.html")
-
-
-def _verdicts(value: Any) -> tuple[str, ...] | None:
-    words = value.split(",") if isinstance(value, str) else value
-    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
-    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
-
-
 @OPERATIONS.declare(lambda values, _: result_text.information(values), short="information")
 def clustering_information(
     call: Call,
@@ -466,12 +438,12 @@ def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = 
 
 
 def _limit(value: Any, least: float, greatest: float) -> float | None:
-    limit = parse_number(value)
+    limit = options.parse_number(value)
     return limit if limit is not None and least <= limit <= greatest else None
 
 
-Limit = Annotated[float | None, Argument(parser("a number of at least 1", lambda v: _limit(v, 1, math.inf)))]
-Percentage = Annotated[float | None, Argument(parser("a number from 0 to 100", lambda v: _limit(v, 0, 100)))]
+Limit = Annotated[float | None, Argument(options.parser("a number of at least 1", lambda v: _limit(v, 1, math.inf)))]
+Percentage = Annotated[float | None, Argument(options.parser("a number from 0 to 100", lambda v: _limit(v, 0, 100)))]
 
 
 @table_function
@@ -518,7 +490,7 @@ def well_clustered(
 @table_function
 def blocks_opened(call: Call, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
-    return count_blocks_opened(call.opened, parse_predicate("where", where))
+    return count_blocks_opened(call.opened, options.parse_predicate("where", where))
 
 
 @dataclass(frozen=True)
@@ -558,6 +530,22 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
     return History(call.target.relation, start, spent, prices.assumption if prices else None, entries)
 
 
+def _verdicts(value: Any) -> tuple[str, ...] | None:
+    words = value.split(",") if isinstance(value, str) else value
+    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
+    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
+
+
+_REPORT = Path("target/clustering_report.html")
+_parse_html = options.parser(
+    f"the name of an HTML file, such as {_REPORT}",
+    lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
+)
+_parse_verdicts = options.parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
+_LABELS = ("tag", "group", "owner")
+_parse_label = options.parser("tag, group or owner", lambda value: value if value in _LABELS else None)
+
+
 def _without_result(answer: Answer) -> Overview:
     verdict: Verdict = "failing" if answer.error else "missing"
     reason = answer.error or answer.text
@@ -566,19 +554,10 @@ def _without_result(answer: Answer) -> Overview:
 
 def _overview(
     answers: list[Answer],
-    fail_on: Annotated[
-        tuple[str, ...] | None,
-        Argument(parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts), "VERDICTS"),
-    ] = None,
+    fail_on: Annotated[tuple[str, ...] | None, Argument(_parse_verdicts, "VERDICTS")] = None,
     metrics: Annotated[Path | None, METRICS] = None,
     prices: Prices = None,
-    by: Annotated[
-        str | None,
-        Argument(
-            parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None),
-            "LABEL",
-        ),
-    ] = None,
+    by: Annotated[str | None, Argument(_parse_label, "LABEL")] = None,
 ) -> Summary:
     """Return the overview of all tables.
 
@@ -608,19 +587,7 @@ def clustering_overview(call: Call) -> Overview:
     return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
 
 
-def _write_report(
-    answers: list[Answer],
-    path: Annotated[
-        Path,
-        Argument(
-            parser(
-                f"the name of an HTML file, such as {_REPORT}",
-                lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
-            ),
-            "FILE",
-        ),
-    ] = _REPORT,
-) -> Summary:
+def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_html, "FILE")] = _REPORT) -> Summary:
     """Write the report.
 
     Args:
@@ -673,8 +640,7 @@ def estimate_recluster(
     call: Call, cluster_by: Key = None, *, where: Where = None, **options: Unpack[PlanningOptions]
 ) -> ReclusterEstimate:
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
-    given = call.options()
-    return CostModel.of(call.table, given).recluster(call.table.predicate(given.where))
+    return _estimate(call)
 
 
 @OPERATIONS.declare(
@@ -682,7 +648,7 @@ def estimate_recluster(
 )
 def suggest_cluster_by(
     call: Call,
-    queries: Annotated[Queries | None, Argument(parse_queries, "SQL", is_list=True)] = None,
+    queries: Annotated[Queries | None, Argument(options.parse_queries, "SQL", is_list=True)] = None,
     **options: Unpack[PlanningOptions],
 ) -> Suggestion:
     """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
@@ -713,11 +679,11 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInforma
 @OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
-    event_log: Annotated[str | None, Argument(parse_log, "PATH")] = None,
+    event_log: Annotated[str | None, Argument(options.parse_log, "PATH")] = None,
     since: Since = None,
-    logged_as: Annotated[str | None, Argument(parse_logged_as, "NAME")] = None,
-    query_log: Annotated[str | None, Argument(parse_log, "FILE")] = None,
-    dialect: Annotated[str | None, Argument(parse_dialect, "NAME")] = None,
+    logged_as: Annotated[str | None, Argument(options.parse_logged_as, "NAME")] = None,
+    query_log: Annotated[str | None, Argument(options.parse_log, "FILE")] = None,
+    dialect: Annotated[str | None, Argument(options.parse_dialect, "NAME")] = None,
     *,
     queries: Mapping[str, str] | None = None,
 ) -> ImportedReads:
@@ -745,7 +711,7 @@ def import_reads(
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about logs: name one with event_log or query_log")
     if queries is not None:
-        return record_queries(call.opened, parse_queries_by_name("queries", queries))
+        return record_queries(call.opened, options.parse_queries_by_name("queries", queries))
     if not call.queries:
         is_model = bool(call.target.unique_id)
         advice = "run dbt compile first, or name" if is_model else "it is no model of this project; name"

@@ -25,46 +25,44 @@ object with the `files` that it has written, and `clustering_overview` one with 
 For a table that failed the object is another one; dbt prints its own error below the JSON and ends with exit code 1,
 after the others were tried. A table that `recluster` passes over, because it is not built or the run's budget is spent,
 has this object too, and its `error` is null:
+
+| figure | what it is |
+| --- | --- |
+| `table` | The table. |
+| `error` | Why it failed, in one line, or null. |
+| `reason` | The line that is printed of it. |
+| `orphans` | Files that were written and could not be deleted. |
+
+## JSON of the command
+
+`dbt-recluster ... --json` prints one line with one object:
+
+| figure | what it is |
+| --- | --- |
+| `command` | The command. |
+| `exit_code` | [What it ended with](../guides/job.md#commands). |
+| `error` | Why it ended before all tables had their turn, in one line, or null. |
+| `tables` | An array with an object for each table, as in dbt, however many there are. |
+| `files` | Only of `report`: the files that it has written; `tables` is empty. |
+| `totals` | Only of `overview`: numbers of tables, by verdict as well, and the sums of their figures. |
 """
-_FAILED = [
-    ("`table`", "The table."),
-    ("`error`", "Why it failed, in one line, or null."),
-    ("`reason`", "The line that is printed of it."),
-    ("`orphans`", "Files that were written and could not be deleted."),
-]
-_ENVELOPE = [
-    ("`command`", "The command."),
-    ("`exit_code`", "[What it ended with](../guides/job.md#commands)."),
-    ("`error`", "Why it ended before all tables had their turn, in one line, or null."),
-    ("`tables`", "An array with an object for each table, as in dbt, however many there are."),
-    ("`files`", "Only of `report`: the files that it has written; `tables` is empty."),
-    (
-        "`totals`",
-        "Only of `overview`: numbers of tables, by verdict as well, and the sums of their figures.",
-    ),
-]
+_RESPONSE = """\
+## adapter_response
+
+What dbt writes into `run_results.json` for a model, seed or snapshot that was reclustered after its build, or looked \
+at for that, beside dbt's own fields. A field without a value is left out.
+"""
 
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes and functions that make them."""
     from dbt_recluster.adapter.operations import FIGURES
 
-    header = ("figure", "what it is")
-    parts = [_FIGURES, table(header, _FAILED), "\n## JSON of the command\n"]
-    parts += ["`dbt-recluster ... --json` prints one line with one object:\n", table(header, _ENVELOPE), ""]
+    parts = [_FIGURES]
     for title, rows in _answers().items():
-        parts += [f"## {title}\n", table(header, rows), ""]
-    parts += [
-        "## adapter_response\n",
-        "What dbt writes into `run_results.json` for a model, seed or snapshot that was reclustered after its build, "
-        "or looked at for that, beside dbt's own fields. A field without a value is left out.\n",
-        table(
-            ("field", "figure of [recluster](#recluster)"),
-            [(f"`{n}`", f"`{of}`") for n, of in FIGURES.items()],
-        ),
-        "",
-    ]
-    return "\n".join(parts)
+        parts += [f"## {title}\n", table(("figure", "what it is"), rows), ""]
+    rows = [(f"`{name}`", f"`{figure}`") for name, figure in FIGURES.items()]
+    return "\n".join([*parts, _RESPONSE, table(("field", "figure of [recluster](#recluster)"), rows), ""])
 
 
 def _answers() -> dict[str, list[tuple[str, str]]]:

@@ -62,6 +62,11 @@ def configs() -> str:
     not_recorded = [
         f"`{name}`" for name, option in CONFIGS.items() if not option.is_recorded and option.name != "cluster_by"
     ]
+    of_run = [
+        ("var", dbt_run.AUTOMATIC_CLUSTERING_VAR, "false: no table is reclustered after its build in this run."),
+        ("environment", dbt_run.AUTOMATIC_CLUSTERING_ENV, "Likewise, for where vars are out of reach."),
+        ("var", dbt_run.BUDGET_VAR, _BUDGET),
+    ]
     rows = []
     for name, option in CONFIGS.items():
         text = markdown(option.meaning)
@@ -82,22 +87,7 @@ def configs() -> str:
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
             f"but not {', '.join(not_recorded)}. Where there is no model, the command and Python go by them.\n",
             "## For a whole run\n",
-            table(
-                ("where", "name", "what it is"),
-                [
-                    (
-                        "var",
-                        f"`{dbt_run.AUTOMATIC_CLUSTERING_VAR}`",
-                        "false: no table is reclustered after its build in this run.",
-                    ),
-                    (
-                        "environment",
-                        f"`{dbt_run.AUTOMATIC_CLUSTERING_ENV}`",
-                        "Likewise, for where vars are out of reach.",
-                    ),
-                    ("var", f"`{dbt_run.BUDGET_VAR}`", _BUDGET),
-                ],
-            ),
+            table(("where", "name", "what it is"), [(kind, f"`{name}`", text) for kind, name, text in of_run]),
             recluster_schema.IN_EDITORS,
         )
     )
@@ -155,13 +145,9 @@ def macros_documentation() -> str:
     entries = []
     for operation in OPERATIONS.values():
         listed = [f"- `{each.name}`: {each.meaning}" for each in (*operation.arguments, FORMAT)]
-        entries.append(
-            {
-                "name": operation.name,
-                "description": "\n".join((operation.meaning, "", *listed)),
-                "arguments": [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}],
-            }
-        )
+        description = "\n".join((operation.meaning, "", *listed))
+        arguments = [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}]
+        entries.append({"name": operation.name, "description": description, "arguments": arguments})
     return _yaml(entries)
 
 
@@ -194,10 +180,7 @@ def properties() -> str:
     from dbt_recluster.iceberg.commit import LOADED_AT
     from dbt_recluster.iceberg.table_properties import CARRIED_OVER, PROPERTIES
 
-    listed = [
-        (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
-        for name, holds, lost in ((p, p.holds, p.lost) for p in PROPERTIES.values())
-    ]
+    listed = [(f"`{p}{'<name>' if p.endswith('.') else ''}`", p.holds, p.lost) for p in PROPERTIES.values()]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
         for names, meaning in entries(round_summary, "Returns")
@@ -230,13 +213,9 @@ def errors() -> str:
     """Return the page of the errors, from their classes."""
     from dbt_recluster import exceptions
 
-    classes = [
-        kind
-        for name, kind in inspect.getmembers(exceptions, inspect.isclass)
-        if name == kind.__name__ and issubclass(kind, exceptions.ReclusterError)
-    ]
-    classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
-    rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in classes]
+    classes = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]
+    errors = [kind for kind in classes if issubclass(kind, exceptions.ReclusterError)]
+    rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in errors]
     intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
     return "\n".join((_NOTE, "# Errors\n", intro, table(("error", "when"), rows), ""))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from dbt.adapters.base.relation import BaseRelation
@@ -40,7 +40,7 @@ class Catalogs:
 
     def __init__(self, ask: Callable[[str], list[Any]]) -> None:
         self.ask = ask
-        self._classes: dict[str, str] = {}
+        self._class = cache(self._setting)
         self._without_views: set[str] = set()
 
     @cached_property
@@ -107,11 +107,6 @@ class Catalogs:
                 raise
             self._without_views.add(catalog)
             return []
-
-    def _class(self, catalog: str) -> str:
-        if catalog not in self._classes:
-            self._classes[catalog] = self._setting(catalog)
-        return self._classes[catalog]
 
     def _setting(self, name: str) -> str:
         return str(self.ask(f"set {quote(f'spark.sql.catalog.{name}')}")[0][1])

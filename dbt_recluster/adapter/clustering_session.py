@@ -22,19 +22,8 @@ from dbt_recluster.adapter.connections import (
     default_catalog,
 )
 from dbt_recluster.adapter.dbt_errors import logger, message
-from dbt_recluster.exceptions import (
-    DifferentTableError,
-    NotAnIcebergTableError,
-    ReclusterError,
-    SparkEnvironmentError,
-)
-from dbt_recluster.iceberg.session import local_spark, starter
-from dbt_recluster.iceberg.session.environment import (
-    SESSION_CATALOG,
-    check_environment,
-    refuse_spark_connect,
-    require_pyspark,
-)
+from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
+from dbt_recluster.iceberg.session import environment, local_spark, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import join_parts, name_parts
@@ -75,7 +64,7 @@ class ClusteringSession:
         """The session; the first use may start Spark."""
         if reason := self.missing_reason:
             raise DbtRuntimeError(reason)
-        require_pyspark()
+        environment.require_pyspark()
         from dbt_recluster.adapter.connections.handles import spark_session
 
         return spark_session(self.credentials)
@@ -98,7 +87,7 @@ class ClusteringSession:
     def check(self) -> None:
         """Check for ``dbt debug`` that Spark has what clustering needs."""
         if not self.missing_reason:
-            check_environment(self.spark, self.credentials.catalog)
+            environment.check_environment(self.spark, self.credentials.catalog)
 
     def columns(self, types: Mapping[str, str]) -> Columns:
         """Return columns by their types, under the connection's rule for the case of names."""
@@ -204,7 +193,7 @@ class RemoteSession(ClusteringSession):
             raise self._error
         began = time.monotonic()
         try:
-            refuse_spark_connect("run dbt without it")
+            environment.refuse_spark_connect("run dbt without it")
             settings = session_settings(self._settings, self._session_catalog, self._log)
             if starter.is_running():
                 spark = starter.new_session(settings)
@@ -215,7 +204,7 @@ class RemoteSession(ClusteringSession):
                     report=lambda line: logger.info(f"recluster_session: {line}"),
                     class_archive=self.credentials.class_archive,
                 )
-            check_environment(spark)
+            environment.check_environment(spark)
         except Exception as e:  # whatever pyspark and Java raise
             self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
             raise self._error from e
@@ -280,7 +269,7 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,
     }
-    if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
+    if settings.get(f"spark.sql.catalog.{catalog}") == environment.SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
     settings |= local_spark.iceberg_settings({**starter.outside_settings(), **settings})
     java = "spark.driver.extraJavaOptions"

@@ -32,19 +32,13 @@ from dbt_recluster.advice.overview import table_overview
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.exceptions import (
-    BudgetSpentError,
-    CommitMismatchError,
-    CommitStateUnknownError,
-    SubmitError,
-)
+from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget, record_metrics
 from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
-from dbt_recluster.report.result_text import few_blocks, maintained, not_reclustered, recluster_line, summary
+from dbt_recluster.report.result_text import few_blocks, not_reclustered, recluster_line, summary
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
@@ -62,13 +56,12 @@ class RunVars:
     metrics: Path | None = None  # the file for the tables' metrics at the end of the run
 
     @classmethod
-    def of(cls, var: Callable[..., Any], environment: Mapping[str, str] = os.environ) -> RunVars:
+    def of(cls, var: Callable[..., Any]) -> RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
         budget, metrics = var(BUDGET_VAR, None), var(METRICS.var, None)
-        of_environment = environment.get(AUTOMATIC_CLUSTERING_ENV) or None
         switches = {
             f"var {AUTOMATIC_CLUSTERING_VAR}": var(AUTOMATIC_CLUSTERING_VAR, None),
-            f"environment variable {AUTOMATIC_CLUSTERING_ENV}": of_environment,
+            f"environment variable {AUTOMATIC_CLUSTERING_ENV}": os.environ.get(AUTOMATIC_CLUSTERING_ENV) or None,
         }
         given = [parse_boolean(name, value) for name, value in switches.items() if value is not None]
         return cls(
@@ -149,13 +142,14 @@ class AfterBuild:
         options = self.options
         is_last = not self.macros["flags"].EMPTY and self._is_last_batch()
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
-        self._respond(self._recluster({}) if is_due else Answer(self._name, {}))
+        self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):
+            maintain, call = OPERATIONS["maintain"], Call(Target(self._name), {}, self.run.context(self.settings))
             try:
                 with self._session.cancellable():
-                    done = TableMaintenance(self._session.open(self._name).iceberg).maintain()
+                    done = maintain.run(call)
                 if done.done:
-                    logger.info(maintained(done.as_dict()))
+                    logger.info(maintain.text(done, call))
             except Exception as e:  # whatever Spark, Java and the catalog raise
                 self._warn(f"{self._name} was built but not maintained: {failure(e)}")
 
@@ -179,10 +173,8 @@ class AfterBuild:
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""
         name, run, settings = self._name, self.run, self.settings
-        if settings.is_off:
-            return Answer(name, {})
-        if run.submission is None and not self._is_possible("reclustered"):
-            return Answer(name, {})
+        if settings.is_off or (run.submission is None and not self._is_possible("reclustered")):
+            return Answer(name)
         target = Target(name, self.options, unique_id=self.macros["model"]["unique_id"])
         call = Call(target, arguments, run.context(settings, "run"))
         try:
@@ -192,13 +184,13 @@ class AfterBuild:
                 result = OPERATIONS["recluster"].run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
-            answer = Answer(name, {}, call=call)
+            answer = Answer(name, call=call)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            answer = Answer(name, {}, error=failure_of_build(name, e), call=call)
+            answer = Answer(name, error=failure_of_build(name, e), call=call)
         else:
             if result.rounds and max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS:
                 run.few_blocks.add(name)
-            answer = Answer(name, {}, result=result, warnings=warnings_of(name, result), call=call)
+            answer = Answer(name, result=result, warnings=warnings_of(name, result), call=call)
         if settings.metrics is not None:
             run.metrics = settings.metrics
             run.done.append(answer)
@@ -209,9 +201,9 @@ class AfterBuild:
         if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
         if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
-            return Answer(name, {})
+            return Answer(name)
         submission.tables.append(name)
-        return Answer(name, {}, "reclustered at the end of the run")
+        return Answer(name, text="reclustered at the end of the run")
 
     def _is_possible(self, what: str) -> bool:
         """Return whether there is a session to recluster with; otherwise, warn once in a run."""

@@ -1,4 +1,4 @@
-"""The existing table of a relation: its format, its clustering, its last load, and files in its successor's way.
+"""The existing table of a relation: its format, its clustering, and files in its successor's way.
 
 Two things are in the way of a table that replaces another in Iceberg's session catalog. It drops a table of Spark's own
 like an Iceberg table, whose files stay; and Spark creates a table of its own only in an empty directory.
@@ -6,17 +6,12 @@ like an Iceberg table, whose files stay; and Spark creates a table of its own on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from itertools import groupby, islice
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from dbt.adapters.base.impl import FreshnessResponse
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.contracts.connection import AdapterResponse
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs
@@ -27,7 +22,7 @@ from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
 from dbt_recluster.key.columns import quote
 
 if TYPE_CHECKING:
-    from dbt_recluster.adapter.relation_config import TableClustering
+    from dbt_recluster.operations.table_clustering import TableClustering
 
 
 class Tables:
@@ -53,16 +48,14 @@ class Tables:
 
     def clustering(self, relation: BaseRelation) -> TableClustering:
         """Return a table's sort order and properties, by SQL unless Spark redacts them."""
-        from dbt_recluster.adapter.relation_config import TableClustering
-        from dbt_recluster.iceberg.sort_order import sort_order_text
+        from dbt_recluster.operations.table_clustering import TableClustering
 
         rows = self._ask(f"show tblproperties {relation.render()}")
         shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
         if not shown.is_redacted or self.session.missing_reason:
             return shown
         with as_dbt_errors():
-            table = self.session.open(relation.render()).iceberg
-            return TableClustering(sort_order_text(table), table.properties)
+            return TableClustering.of_table(self.session.open(relation.render()).iceberg)
 
     def is_iceberg(self, relation: BaseRelation) -> bool:
         """Return whether there is an Iceberg table of this name."""
@@ -182,76 +175,3 @@ def _holds_files(directory: Path) -> bool:
 def _is_in(directory: str, information: str) -> bool:
     """Return whether a table with this description has its files, or its metadata, in a directory."""
     return f"{directory}/" in information or f"{directory}\n" in information
-
-
-Loads = dict[BaseRelation, FreshnessResponse]
-# Spark's time for a union grows faster than its tables: 100 of them took 21 s by 25, and 44 s at once.
-_TABLES_OF_A_STATEMENT = 25
-_INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
-
-
-@dataclass(frozen=True)
-class Freshness:
-    """The freshness of sources by their tables' snapshots. The fields are methods of the adapter."""
-
-    get_relation: Callable[..., BaseRelation | None]
-    execute_macro: Callable[..., Any]
-    create_response: Callable[[datetime | None, datetime | None], FreshnessResponse]
-
-    def of(
-        self, sources: Iterable[BaseRelation], macro_resolver: Any = None
-    ) -> tuple[list[AdapterResponse | None], Loads]:
-        """Return the freshness of the sources with snapshots; dbt asks for each of the others by itself."""
-        responses: list[AdapterResponse | None] = []
-        loads: Loads = {}
-        distinct = sorted(set(sources), key=lambda source: (source.database or "", source.render()))
-        for _, tables in groupby(distinct, key=lambda source: source.database):
-            while batch := list(islice(tables, _TABLES_OF_A_STATEMENT)):
-                response, found = self._last_modified(batch, macro_resolver)
-                responses.append(response)
-                loads.update(found)
-        return responses, loads
-
-    def of_one(
-        self, source: BaseRelation, macro_resolver: Any = None
-    ) -> tuple[AdapterResponse | None, FreshnessResponse]:
-        """Return the freshness of a source, or raise the reason why it is unknown."""
-        responses, loads = self.of([source], macro_resolver)
-        if source not in loads:
-            expired = (
-                f"the snapshot of the last load of {source} has expired, and the later ones only rewrote files. "
-                f"Keep snapshots longer (history.expire.max-snapshot-age-ms), or {_INSTEAD}"
-            )
-            raise ConfigurationError(self._unknown_reason(source) or expired)
-        return responses[0], loads[source]
-
-    def _last_modified(self, tables: list[BaseRelation], resolver: Any) -> tuple[AdapterResponse | None, Loads]:
-        """Ask for the loads of tables of one catalog, without other formats, and loads whose snapshot has expired."""
-        arguments = {"information_schema": tables[0].information_schema_only(), "relations": tables}
-        name = "get_relation_last_modified"
-        try:
-            result = self.execute_macro(name, kwargs=arguments, macro_resolver=resolver, needs_conn=True)
-        except DbtRuntimeError:
-            iceberg = [table for table in tables if self._unknown_reason(table) is None]
-            if len(iceberg) == len(tables):
-                raise
-            return self._last_modified(iceberg, resolver) if iceberg else (None, {})
-        # In microseconds since 1970: a timestamp would arrive in the time zone of the session or of this process.
-        epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-        loads = {}
-        for row in result.table:
-            if not row["load_expired"]:
-                times = [row["last_modified"], row["snapshotted_at"]]
-                loaded, asked = (t if t is None else epoch + timedelta(microseconds=int(t)) for t in times)
-                loads[tables[int(row["source"]) - 1]] = self.create_response(loaded, asked)
-        return result.response, loads
-
-    def _unknown_reason(self, source: BaseRelation) -> str | None:
-        """Return why a source has no snapshots, or None for an Iceberg table."""
-        relation: Any = self.get_relation(source.database, str(source.schema), str(source.identifier))
-        if relation is None:
-            return f"there is no table {source}"
-        if relation.is_iceberg:
-            return None
-        kind = "a view" if relation.is_view else "no Iceberg table"
-        return f"{source} is {kind}, and has no metadata that tell when it was loaded: {_INSTEAD}"

@@ -15,23 +15,10 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, 
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import check_hooks
-from dbt_recluster.adapter.relation_config import (
-    ClusteringChange,
-    LoadedInto,
-    SchemaChanges,
-    TableClustering,
-    check_column_removal,
-    clustering_change,
-    creation_properties,
-    lost_metrics,
-    partition_columns,
-    restored_order,
-    sorted_along_curve,
-)
-from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.iceberg.predicates import check_predicate
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.operations import table_clustering
+from dbt_recluster.operations.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
@@ -92,7 +79,7 @@ class ModelBuild:
                 self._tables.check_directory(this, existing, model["resource_type"] == "seed", config)
             return self._materialize(materialization)
         self.options = options
-        self._is_altered = self._prepare_table(existing, kept)
+        self._prepare_table(existing)
         return self._finish_table(self._materialize(materialization))
 
     def _checked_options(self, node: Any) -> ModelOptions:
@@ -163,12 +150,9 @@ class ModelBuild:
 
     # --- its table ---
 
-    def _prepare_table(self, existing: BaseRelation | None, kept: bool) -> bool:
-        """Check the key against the model's columns, and set the clustering of a table that stays, to sort this load.
-
-        Returns whether the table has its new clustering now.
-        """
-        key, is_iceberg = self.options.cluster_by, bool(getattr(existing, "is_iceberg", False))
+    def _prepare_table(self, existing: BaseRelation | None) -> None:
+        """Check the key against the model's columns; set the clustering of a table that stays, to sort this load."""
+        key, kept, is_iceberg = self.options.cluster_by, self._is_kept, bool(getattr(existing, "is_iceberg", False))
         new_columns: list[str] = []
         if key:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
@@ -176,11 +160,11 @@ class ModelBuild:
                 self._tables.check_is_iceberg(existing)
             new_columns = self._prepare_key(key, existing if kept else None)
         if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
-            return False
+            return
         self._before = self._tables.clustering(existing)
-        if kept and not new_columns:
+        self._is_altered = kept and not new_columns
+        if self._is_altered:
             self._cluster(existing, self._before)
-        return kept and not new_columns
 
     def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
         """Check the key against the table's columns; return those of the key that this run has to add."""
@@ -231,10 +215,10 @@ class ModelBuild:
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(set_properties=lost))
-        if is_clustered or CLUSTER_BY in before.properties:
+        if is_clustered or before.cluster_by is not None:
             self._cluster(this, after)
         else:
-            self._alter(this, restored_order(before, after))
+            self._alter(this, table_clustering.restored_order(before, after))
 
     def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Recluster the node's table for a hook, in place of the automatic recluster unless it is a branch."""
@@ -256,16 +240,16 @@ class ModelBuild:
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return {**creation_properties(self.options), **self._before.carried_over}
+        return {**table_clustering.creation_properties(self.options), **self._before.carried_over}
 
     def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
         """Set a table's clustering to that of the options; remember the key that it replaces."""
-        before = actual.properties.get(CLUSTER_BY)
+        before = actual.cluster_by
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
         self.drop_lost_metrics(relation, actual)
         table_properties = self._macros["config"].get("tblproperties")
-        self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
+        self._alter(relation, table_clustering.clustering_change(self.options, actual, table_properties, self._loaded))
 
     def drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering | None = None) -> None:
         """Unset the properties of dropped struct fields, and of columns that a replaced table had."""
@@ -274,7 +258,7 @@ class ModelBuild:
         others = set(actual.metrics.values()) - {field.column for field in (key.fields if key else ())}
         if any("." in path or not self._is_kept for path in others):
             columns = self._tables.session.columns(self._table_columns(relation))
-            self._alter(relation, lost_metrics(actual, columns))
+            self._alter(relation, table_clustering.lost_metrics(actual, columns))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
         self._macros["recluster_alter_clustering"](relation, change)
@@ -340,9 +324,9 @@ class ModelBuild:
         key = self.options.cluster_by if is_this else None
         columns = self._tables.session.columns({column.name: column.data_type for column in removed})
         table = self._tables.clustering(relation)
-        partitions = partition_columns(self._tables.catalogs.ask(f"describe {relation}"))
+        partitions = table_clustering.partition_columns(self._tables.catalogs.ask(f"describe {relation}"))
         with as_dbt_errors():
-            check_column_removal(relation.render(), columns, table, key, partitions)
+            table_clustering.check_column_removal(relation.render(), columns, table, key, partitions)
 
     # --- its query ---
 
@@ -355,15 +339,16 @@ class ModelBuild:
         """
         if not temporary:
             self._resolve_once(lambda: self._model_columns(query))
-        options, key, properties = self.options, self.options.cluster_by, self._before.properties
+        options, key = self.options, self.options.cluster_by
         if key is None or options.columns is None or not options.sort_on_load:
             return query
-        if recorded_curve(properties, key) is not None and (not temporary or self._loaded.can_be_sorted):
+        text = without_end(query)
+        if self._before.has_curve(key) and (not temporary or self._loaded.can_be_sorted):
             columns = self._tables.session.columns(self._model_columns(query))
             partitions = self._loaded.partitions if temporary else None
-            return sorted_along_curve(without_end(query), key, properties, columns, partitions) or query
-        order_by = None if temporary else options.order_by()
-        return f"select * from (\n{without_end(query)}\n)\norder by {order_by}" if order_by else query
+            return table_clustering.sorted_along_curve(text, key, self._before.properties, columns, partitions) or query
+        order_by = "" if temporary else key.order_by(options.columns)
+        return f"select * from (\n{text}\n)\norder by {order_by}" if order_by else query
 
     # --- replaced tables ---
 

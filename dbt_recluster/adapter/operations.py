@@ -36,20 +36,11 @@ from dbt_recluster.operations.declaration import (
     RunBudget,
     Summary,
     arguments_of,
-    failure_line,
     read_arguments,
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    TABLES,
-    Node,
-    Target,
-    choose,
-    labelled,
-    project_queries,
-    required_table,
-)
+from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries, required_table
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 
@@ -176,7 +167,7 @@ def run_and_print(
         what = f"{len(failed)} of {len(answers)} tables" if len(answers) > 1 else "the table"
         raise ConfigurationError(f"{what} failed: {names}")
     if failed or summary.error:
-        raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), summary.error])))
+        raise ConfigurationError("\n".join(filter(None, [*(answer.failure for answer in failed), summary.error])))
 
 
 def _end(

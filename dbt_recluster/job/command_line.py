@@ -31,19 +31,9 @@ from dbt_recluster.exceptions import (
     UnsupportedTableError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
-from dbt_recluster.iceberg.session import embedded
-from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
+from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
-from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
-from dbt_recluster.iceberg.session.redaction import (
-    hide,
-    redact,
-    secrets_in_command,
-    short_message,
-    without_known_secrets,
-)
-from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.maintenance import OPERATIONS
@@ -56,19 +46,10 @@ from dbt_recluster.operations.declaration import (
     Context,
     Operation,
     Summary,
-    failure_line,
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    EVERY_TABLE,
-    MODEL_OPTIONS,
-    Node,
-    Target,
-    choose,
-    has_table,
-    recorded_key,
-)
+from dbt_recluster.operations.tables import EVERY_TABLE, MODEL_OPTIONS, Node, Target, choose, has_table, recorded_key
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
@@ -135,7 +116,7 @@ class Request(argparse.Namespace):
 @contextmanager
 def standard_error() -> Iterator[None]:
     """Write to the standard error of spark-submit, if that started this process."""
-    if GATEWAY not in os.environ:
+    if starter.GATEWAY not in os.environ:
         yield
         return
     with redirect_stderr(JavaStandardError()):
@@ -148,7 +129,7 @@ class _Parser(argparse.ArgumentParser):
     as_json = False
 
     def error(self, message: str) -> NoReturn:
-        message = redact(message)
+        message = redaction.redact(message)
         if self.as_json:
             print(json.dumps(answer_of(None, Exit.WRONG_USAGE, message, [])), flush=True)
         with standard_error():
@@ -169,7 +150,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     words = sys.argv[1:] if arguments is None else arguments
     _Parser.as_json = "--json" in words
     parser, options_with_values = _parser()
-    hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
+    redaction.hide(redaction.secrets_in_command(words, harmless=options_with_values - {"conf"}))
     request = parser.parse_args(words, Request())
     operation = request.operation
     if operation is None:
@@ -189,7 +170,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
     """Return the error in the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
-    if request.lake is not None and (GATEWAY in os.environ or request.properties_file is not None):
+    if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
     is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
@@ -370,9 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as e:
             return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
         except Exception as e:  # whatever fails is one line and an exit code
-            job.explain(e)
-            code = Exit.WRONG_USAGE if isinstance(e, _WRONG_USAGE) else Exit.FAILED
-            return job.stop(short_message(e), code)
+            return job.stop(job.explain(e), Exit.WRONG_USAGE if isinstance(e, _WRONG_USAGE) else Exit.FAILED)
 
 
 class _Job(Context):
@@ -432,7 +411,7 @@ class _Job(Context):
         """End early, unless all tables had their turn: a signal may arrive after that."""
         if self._code is not None:
             return self._code
-        error = without_known_secrets(error)
+        error = redaction.without_known_secrets(error)
         _note(f"{PROGRAM}: {error}")
         return self._end(code, error)
 
@@ -476,8 +455,8 @@ class _Job(Context):
     def explain(self, error: Exception) -> str:
         """Return an error in one line; print its traceback with ``--debug``."""
         if self._request.debug:
-            _note(redact("".join(traceback.format_exception(error))))
-        return without_known_secrets(short_message(error))
+            _note(redaction.redact("".join(traceback.format_exception(error))))
+        return redaction.without_known_secrets(redaction.short_message(error))
 
     def _targets(self) -> list[Target]:
         request = self._request
@@ -557,7 +536,7 @@ class _Job(Context):
         for warning in answer.warnings:
             _note(f"{answer.table}: {warning}")
         if answer.error is not None:
-            _note(failure_line(answer))
+            _note(answer.failure)
         elif answer.text:
             self._print("\n".join(filter(None, [answer.text, answer.detail])))
 
@@ -583,17 +562,18 @@ def spark_session(
     settings: Mapping[str, str], properties_file: Path | None = None, lake: str | None = None
 ) -> Iterator[SparkSession]:
     """Yield a Spark session with Iceberg, or that of an embedded lake; stop it at the end if it was started here."""
-    is_own = not is_running()
-    refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
-    if lake is None and is_own and GATEWAY not in os.environ:
-        given = {**DEFAULTS, **outside_settings(properties_file), **settings}
-        settings = {**{name: given[name] for name in DEFAULTS}, **settings, **iceberg_settings(given)}
-    if lake is None:
-        spark = start_spark(settings, properties_file=properties_file, report=_note)
-    else:
+    is_own = not starter.is_running()
+    environment.refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
+    if lake is not None:
         spark = embedded.start(lake, settings, report=_note)
+    else:
+        if is_own and starter.GATEWAY not in os.environ:
+            given = {**local_spark.DEFAULTS, **starter.outside_settings(properties_file), **settings}
+            defaults = {name: given[name] for name in local_spark.DEFAULTS}
+            settings = {**defaults, **settings, **local_spark.iceberg_settings(given)}
+        spark = starter.start_spark(settings, properties_file=properties_file, report=_note)
     try:
-        check_environment(spark, any_catalog=True)
+        environment.check_environment(spark, any_catalog=True)
         yield spark
     finally:
         if is_own:

@@ -226,7 +226,7 @@ class Answer:
     """The answer of an operation for one table."""
 
     table: str
-    values: Mapping[str, Any]  # for programs
+    values: Mapping[str, Any] = field(default_factory=dict)  # for programs
     text: str = ""  # for people; empty if it failed
     detail: str = ""  # below the text, such as a plan
     result: Any = None  # of the operation's function
@@ -238,6 +238,12 @@ class Answer:
     def labels(self) -> Mapping[str, Sequence[str]]:
         """The tags, group and owner of the table's model."""
         return self.call.target.labels if self.call else {}
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, with the table's name."""
+        error = self.error or ""
+        return error if self.table in error else f"{self.table}: {error}"
 
 
 @dataclass(frozen=True)
@@ -386,12 +392,6 @@ def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[
     return Answer(relation, values, warnings=call.warnings, error=error, call=call)
 
 
-def failure_line(answer: Answer) -> str:
-    """Return why an operation failed for a table, with the table's name."""
-    error = answer.error or ""
-    return error if answer.table in error else f"{answer.table}: {error}"
-
-
 def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
     """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
     return [] if path is None or not answers else write_lines(list(map(_line, answers)), path)
@@ -463,17 +463,10 @@ _KEY = Argument(
 Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
 _MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
 MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
-Where = Annotated[
-    str | None,
-    Argument(
-        options.parse_predicate,
-        "PREDICATE",
-        "A predicate on the table's columns; only blocks that may hold a matching row count.",
-    ),
-]
-Branch = Annotated[
-    str | None, Argument(options.parse_branch, "NAME", "A branch of the tables, in place of main.", "main")
-]
+_WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
+Where = Annotated[str | None, Argument(options.parse_predicate, "PREDICATE", _WHERE)]
+_BRANCH = "A branch of the tables, in place of main."
+Branch = Annotated[str | None, Argument(options.parse_branch, "NAME", _BRANCH, "main")]
 Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
 _SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
 Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]

@@ -109,12 +109,6 @@ class ModelOptions:
             return self
         return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
 
-    def order_by(self) -> str | None:
-        """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
-        if self.cluster_by is None or self.columns is None or not self.sort_on_load:
-            return None
-        return self.cluster_by.order_by(self.columns) or None
-
     def properties(self) -> dict[str, str]:
         """Return the properties that record these options with the table; defaults are not recorded."""
         values = {**vars(self), **vars(self.recluster)}

@@ -20,26 +20,23 @@ from pyspark.sql import SparkSession
 from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
-from dbt_recluster.iceberg.session import embedded
-from dbt_recluster.iceberg.session.environment import refuse_spark_connect
+from dbt_recluster.iceberg.session import embedded, environment, redaction, starter
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
-from dbt_recluster.iceberg.session.redaction import readable_message
-from dbt_recluster.iceberg.session.starter import session_of, start_spark
 from dbt_recluster.key.columns import sql_literal
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     """Return the session of a profile; the first call starts Spark."""
     parameters, archive = credentials.server_side_parameters, credentials.class_archive
-    refuse_spark_connect(
+    environment.refuse_spark_connect(
         "add `recluster_submit` to the profile: the command that submits the job which reclusters, to a driver with a "
         "JVM (https://dbt-recluster.github.io/dbt-recluster/latest/guides/connections/#spark-connect)"
     )
     if credentials.method == ConnectionMethod.EMBEDDED:
         path, log_level = str(credentials.path), credentials.spark_log_level
         return embedded.start(path, parameters, log_level, class_archive=archive, report=logger.info)
-    start_outside = partial(start_spark, parameters, hive=True, report=logger.info, class_archive=archive)
-    return session_of(parameters, start_outside)
+    start_outside = partial(starter.start_spark, parameters, hive=True, report=logger.info, class_archive=archive)
+    return starter.session_of(parameters, start_outside)
 
 
 class SessionCursor(Cursor):
@@ -78,7 +75,7 @@ class SessionCursor(Cursor):
                 with job_group(spark, self._job_group_id):
                     yield spark
             except Exception as e:  # whatever Spark raises becomes dbt's
-                raise DbtRuntimeError(readable_message(e)) from e
+                raise DbtRuntimeError(redaction.readable_message(e)) from e
 
 
 class _ConnectCursor(SessionCursor):

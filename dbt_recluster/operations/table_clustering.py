@@ -12,35 +12,27 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from dbt.adapters.base.column import Column
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.key_sql import place_query
-from dbt_recluster.iceberg.sort_order import clustering_properties
-from dbt_recluster.iceberg.table_properties import (
-    CARRIED_OVER,
-    CLUSTER_BY,
-    CURVE_PREFIX,
-    DISTRIBUTION_MODE,
-    LEVELS,
-    METRICS_PREFIX,
-    OPTION_PREFIX,
-    ROW_GROUP_BYTES,
-    SETTLED,
-    curve_property,
-)
+from dbt_recluster.iceberg.sort_order import clustering_properties, sort_order_text
+from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.tables import ModelOptions
 
+Column = Any  # of dbt, with a name and a data_type
+
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
 
 # Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
-_RECORDED = (CLUSTER_BY, OPTION_PREFIX, CURVE_PREFIX, SETTLED)
-_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+_RECORDED = (CLUSTER_BY, table_properties.OPTION_PREFIX, table_properties.CURVE_PREFIX, table_properties.SETTLED)
+_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, table_properties.ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 _FUNCTIONS = (*(f"{kind.name}s" for kind in TRANSFORMS if issubclass(kind, Span)), Truncate.name, "bucket")
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -63,12 +55,26 @@ class TableClustering:
         properties = {str(name): str(value) for name, value in rows}
         return cls(properties.pop("sort-order", ""), properties)
 
+    @classmethod
+    def of_table(cls, table: IcebergTable) -> TableClustering:
+        """Read a loaded table."""
+        return cls(sort_order_text(table), table.properties)
+
     @property
     def is_redacted(self) -> bool:
         """Whether Spark redacts the sort order or a property that the adapter reads."""
         return self.sort_order == _REDACTED or any(
             value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
         )
+
+    @property
+    def cluster_by(self) -> str | None:
+        """The key that a model has set, or None."""
+        return self.properties.get(CLUSTER_BY)
+
+    def has_curve(self, key: ClusterKey) -> bool:
+        """Return whether the boundaries of a key's curve are recorded."""
+        return recorded_curve(self.properties, key) is not None
 
     @property
     def carried_over(self) -> dict[str, str]:
@@ -146,30 +152,26 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 def clustering_change(
     desired: ModelOptions,
     actual: TableClustering,
-    table_properties: Mapping[str, str] | None = None,
+    tblproperties: Mapping[str, str] | None = None,
     loaded: LoadedInto | None = None,
 ) -> ClusteringChange:
-    """Return the change that gives a table the clustering of its model.
+    """Return the change that gives a table the clustering of its model, whose ``tblproperties`` take precedence.
 
-    Args:
-        desired: The model's options, with the key resolved.
-        actual: The clustering of the table.
-        table_properties: The ``tblproperties`` of the model, which take precedence.
-        loaded: How the node loads the table; None for a table that is replaced.
+    ``loaded`` is how the node loads the table, or None for a table that is replaced.
     """
-    key, configured = desired.cluster_by, dict(table_properties or {})
-    if key is None and CLUSTER_BY not in actual.properties:
+    key, configured = desired.cluster_by, dict(tblproperties or {})
+    if key is None and actual.cluster_by is None:
         return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
     wanted = creation_properties(desired)
     theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
     changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
-    curve = [curve_property(field.column) for field in key.on_curve] if key else []
-    kept = {*wanted, *configured, *curve, *([SETTLED] if curve else [])}
+    curve = [table_properties.curve_property(field.column) for field in key.on_curve] if key else []
+    kept = {*wanted, *configured, *curve, *([table_properties.SETTLED] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
-    if key is None and LEVELS in actual.properties:
-        obsolete.append(LEVELS)
+    if key is None and table_properties.LEVELS in actual.properties:
+        obsolete.append(table_properties.LEVELS)
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:
@@ -194,7 +196,7 @@ def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) ->
     key = desired.cluster_by
     if key is None:
         return None
-    if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
+    if desired.sort_on_load and loaded.can_be_sorted and actual.has_curve(key):
         # The query is sorted; another shuffle would undo that.
         return "none" if key.leading or loaded.partition_by else None
     return None if not key.leading else "range" if desired.sort_on_load else "none"
@@ -224,9 +226,9 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
 
 def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
     """Return whether a property keeps a value that is not ours."""
-    if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
+    if name.startswith((METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
-    return name.startswith(OPTION_PREFIX) and name in configured
+    return name.startswith(table_properties.OPTION_PREFIX) and name in configured
 
 
 def sorted_along_curve(
@@ -301,11 +303,7 @@ def check_column_removal(
     key: ClusterKey | None,
     partitioned_by: Sequence[str],
 ) -> None:
-    """Refuse to drop columns that a table needs.
-
-    ``key`` is the model's cluster key, which the table has by then; ``partitioned_by`` are its
-    :func:`partition_columns`.
-    """
+    """Refuse to drop columns that a table needs; it has the model's ``key`` by then."""
     again = "let the model select the column again"
     by_key = f"cluster_by names. Change cluster_by, or {again}"
     by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
@@ -321,11 +319,10 @@ def check_column_removal(
 
 
 def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
-    """Return the columns of a table's partitions, a struct's field as its path.
+    """Return the columns of a table's partitions by the rows of ``DESCRIBE``, a struct's field as its path.
 
-    Args:
-        description: The rows of ``DESCRIBE``: the columns under ``# Partition Information`` if all transforms are
-            identities, otherwise the transforms under ``# Partitioning``.
+    These list columns under ``# Partition Information`` if all transforms are identities, otherwise the transforms
+    under ``# Partitioning``.
     """
     section, columns = "", []
     for name, value, *_ in description:
