@@ -453,7 +453,7 @@ class CostModel:
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
-        self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
+        self.policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
         self._now = now
 
     @classmethod
@@ -464,7 +464,7 @@ class CostModel:
 
     @cached_property
     def _week(self) -> PastWeek:
-        return PastWeek(self._table, self._policy, self._now)
+        return PastWeek(self._table, self.policy, self._now)
 
     def recluster(self, where: Predicate | None = None) -> ReclusterEstimate:
         """Estimate a final recluster of the blocks that ``where`` admits, without a budget."""
@@ -472,7 +472,7 @@ class CostModel:
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
 
     def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
-        rounds = list(islice(simulate_rounds(planned, self._policy), MAX_ROUNDS))
+        rounds = list(islice(simulate_rounds(planned, self.policy), MAX_ROUNDS))
         after = rounds[-1][1] if rounds else planned
         read, speed = sum(step.bytes for step, _ in rounds), rewrite_speed(table)
         if planned is not blocks:
