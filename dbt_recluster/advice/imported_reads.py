@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
@@ -55,7 +55,6 @@ _NODE = "BatchScan "
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
 _LITERAL = re.compile(r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S)
-_EPOCH = date(1970, 1, 1)
 
 # Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
 _MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9

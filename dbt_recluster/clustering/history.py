@@ -178,8 +178,7 @@ def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
-    ours = {name: value for name, value in last.summary.items() if name.startswith(PREFIX)}
-    text = {name.removeprefix(PREFIX): value for name, value in ours.items()}
+    text = {name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)}
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     measured = ("depth_before", "depth_after", "seconds", "benefit_cost", "benefit_cost_left")
     rows = last.count(f"{PREFIX}rows") or 0

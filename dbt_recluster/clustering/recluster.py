@@ -208,20 +208,6 @@ def merge_round(
     return MergedRound(table, planned, merged, levels, leaves_nothing, figures, started)
 
 
-def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
-    """Commit a merged round together with a change of the table; see :meth:`RoundCommit.run`."""
-    planned = merged.planned
-    commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
-    commit.run()
-    return Round(
-        **_figures(commit.remaining),
-        seconds=time.monotonic() - merged.started,
-        snapshot_ids=tuple(commit.sent),
-        conflicts=commit.conflicts,
-        orphans=tuple(commit.orphans),
-    )
-
-
 def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
     blocks = planned.blocks.blocks
@@ -243,6 +229,9 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     merged = simulate(blocks, planned.plan, policy)
     after = table.measure(merged)
     speed = rewrite_speed(table)
+    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
+    # Before their keys are sampled.
+    groups = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
     return RewritePlan(
         sets=sets,
         bytes=planned.plan.bytes,
@@ -253,7 +242,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
         key_read_row_groups=before.key_read_row_groups,
         expected_key_read_bytes=after.key_read_bytes,
         expected_key_read_row_groups=after.key_read_row_groups,
-        writer=_expected_writer(table, planned),
+        writer=writers_text(native.refusal(group) for group in groups),
     )
 
 
@@ -313,13 +302,6 @@ def _raise_if_changed(
             "were merged",
             orphans=getattr(error, "orphans", ()),
         ) from error
-
-
-def _expected_writer(table: ClusteredTable, planned: PlannedRound) -> str:
-    """Return what will write the blocks, before their keys are sampled."""
-    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
-    plans = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
-    return writers_text(native.refusal(plan) for plan in plans)
 
 
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
@@ -581,12 +563,20 @@ class Recluster:
 
     def _round(self, planned: PlannedRound, progress: RoundProgress) -> Round:
         table, options = self._table, self._options
-        given = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
-        figures = {**given, "conflicts": self._conflicts_in_a_row}
+        figures = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
+        figures |= {"conflicts": self._conflicts_in_a_row}
         number = len(self._result.rounds) + 1
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
             merged = merge_round(table, planned, self._change, figures, progress.merging)
-            return commit_round(table.iceberg, merged, self._change)
+            commit = RoundCommit(table.iceberg, planned.snapshot_id, merged.groups, merged.levels, merged, self._change)
+            commit.run()
+        return Round(
+            **_figures(commit.remaining),
+            seconds=time.monotonic() - merged.started,
+            snapshot_ids=tuple(commit.sent),
+            conflicts=commit.conflicts,
+            orphans=tuple(commit.orphans),
+        )
 
     def _progress(self, plan: Plan) -> RoundProgress:
         speed = None if self._options.progress is None else rewrite_speed(self._table)
