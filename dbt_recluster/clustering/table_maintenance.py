@@ -153,10 +153,11 @@ class TableMaintenance:
             history = rest.snapshots()
             since = history[0].at.isoformat(timespec="seconds") if history else None
             files, size = (None, None) if count else (0, 0)
-            # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
-            # expire its snapshots, which repairs it.
-            with suppress(Exception):
-                files, size = self._actions.files_only_in(rest) if count else (0, 0)
+            if count:
+                # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
+                # expire its snapshots, which repairs it.
+                with suppress(Exception):
+                    files, size = self._actions.files_only_in(rest)
             if (count or refs) and not dry_run:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
