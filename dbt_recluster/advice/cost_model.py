@@ -94,46 +94,40 @@ class PastWeek:
         return len(self.changes) / len(self.replayed)
 
     @cached_property
-    def _start(self) -> BlockMetadata:
-        """The blocks before the first change."""
-        return self._table.metadata(self.parents[self.replayed[0].snapshot_ids[0]])
-
-    @cached_property
-    def _blocks(self) -> BlockMetadata:
-        """The blocks of the start and of the changes that are still in a snapshot, with the bounds of the whole key."""
-        ids = {*self._snapshots, *self._start.added_by.tolist()}
-        return read_blocks_added(self._table.iceberg, self._table.key, sorted(ids))
+    def _blocks(self) -> tuple[BlockMetadata, IntArray]:
+        """The blocks before the first change and those of the changes, by the whole key; and places of the former."""
+        start = self._table.metadata(self.parents[self.replayed[0].snapshot_ids[0]])
+        ids = {*self._snapshots, *start.added_by.tolist()}
+        blocks = read_blocks_added(self._table.iceberg, self._table.key, sorted(ids))
+        return blocks, np.flatnonzero(np.asarray(pc.is_in(blocks.path, value_set=start.path)))
 
     @cached_property
     def _removed(self) -> dict[int, IntArray]:
-        """Positions in ``_blocks`` of those that each snapshot removed."""
+        """Places in ``_blocks`` of those that each snapshot removed."""
         if not any(entry.blocks_in for entry in self.replayed):
             return {}
-        place = {path: number for number, path in enumerate(self._blocks.path.to_pylist())}
+        place = {path: number for number, path in enumerate(self._blocks[0].path.to_pylist())}
         removed = removed_paths(self._table.iceberg, self._snapshots).items()
         return {of: np.array([place[p] for p in paths if p in place], np.int64) for of, paths in removed}
 
-    @cached_property
-    def _starting(self) -> IntArray:
-        """Positions in ``_blocks`` of those of the start."""
-        return np.flatnonzero(np.asarray(pc.is_in(self._blocks.path, value_set=self._start.path)))
-
     def unmerged(self) -> BlockMetadata:
         """Return the blocks that the table would have without the week's merges."""
-        unmerged = np.isin(self._blocks.added_by, self._snapshots)
-        unmerged[self._starting] = True
+        blocks, first = self._blocks
+        unmerged = np.isin(blocks.added_by, self._snapshots)
+        unmerged[first] = True
         for removed in self._removed.values():
             unmerged[removed] = False
-        return self._blocks.take(unmerged)
+        return blocks.take(unmerged)
 
     def bytes_read(self, table: ClusteredTable, items: Sequence[int] | None, rounds: int) -> int:
         """Return the bytes that at most ``rounds`` read after each change, following as many as it takes at the start.
 
         ``table`` is under the tried key, and ``items`` its positions in the whole key, None for all.
         """
-        added = self._blocks if items is None else self._blocks.items(items)
-        level, run = levels_and_runs(table.iceberg, added.take(self._starting), table.key)
-        places, levels = [self._starting], [level]
+        added, first = self._blocks
+        added = added if items is None else added.items(items)
+        level, run = levels_and_runs(table.iceberg, added.take(first), table.key)
+        places, levels = [first], [level]
         # The planner merges no block above the greatest level. Those of later commits stay there until their commit.
         waiting = [self._policy.max_level + 1 + number for number in range(len(self.replayed))]
         for entry, at in zip(self.replayed, waiting, strict=True):
@@ -453,7 +447,7 @@ class CostModel:
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
-        self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
+        self.policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
         self._now = now
 
     @classmethod
@@ -464,7 +458,7 @@ class CostModel:
 
     @cached_property
     def _week(self) -> PastWeek:
-        return PastWeek(self._table, self._policy, self._now)
+        return PastWeek(self._table, self.policy, self._now)
 
     def recluster(self, where: Predicate | None = None) -> ReclusterEstimate:
         """Estimate a final recluster of the blocks that ``where`` admits, without a budget."""
@@ -472,7 +466,7 @@ class CostModel:
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
 
     def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
-        rounds = list(islice(simulate_rounds(planned, self._policy), MAX_ROUNDS))
+        rounds = list(islice(simulate_rounds(planned, self.policy), MAX_ROUNDS))
         after = rounds[-1][1] if rounds else planned
         read, speed = sum(step.bytes for step, _ in rounds), rewrite_speed(table)
         if planned is not blocks:

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 from dbt_recluster.clustering.options import digest, parse_iso_time
 from dbt_recluster.clustering.result import Result
@@ -40,8 +40,6 @@ from dbt_recluster.text import count_noun
 # The start of a query, UTC, how often it runs, and the ranges of each alternative.
 LoggedRead = tuple[datetime, float, list[ColumnRanges]]
 
-_START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
-
 # The event's name, at the beginning of its line of JSON.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 # Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
@@ -55,7 +53,6 @@ _NODE = "BatchScan "
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
 _LITERAL = re.compile(r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S)
-_EPOCH = date(1970, 1, 1)
 
 # Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
 _MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9
@@ -136,7 +133,7 @@ def import_log(
         raise OptionError("name one log: by event_log, or by query_log, which may have a dialect")
     now, recorded = datetime.now(timezone.utc), table.reads.recorded
     state_name = f"{kind} {digest({'directory': path, 'name': name})}"
-    start = max(since or now - timedelta(days=7), recorded.time_of(state_name) or _START_OF_TIME)
+    start = max(filter(None, (since or now - timedelta(days=7), recorded.time_of(state_name))))
     count = 0
 
     def logged() -> Iterator[ReadRange]:
@@ -158,13 +155,6 @@ def import_log(
     return ImportedReads(table.name, kind, log.scanned, count, on_record, left_out)
 
 
-class LoggedScan(NamedTuple):
-    """A scan of a table: the start of its query, UTC, and Iceberg's filters."""
-
-    at: datetime
-    filters: str
-
-
 class EventLogs:
     """The scans in event logs of a table with this full unquoted name."""
 
@@ -176,8 +166,8 @@ class EventLogs:
         self.last: datetime | None = None  # the start of the last query of this table
         self.namesakes: set[str] = set()  # up to ten tables of the same name in other catalogs
 
-    def scans(self, since: datetime) -> Iterator[LoggedScan]:
-        """Yield the scans of the table by queries that began at ``since`` or later."""
+    def scans(self, since: datetime) -> Iterator[tuple[datetime, str]]:
+        """Yield the time and the filters of the table's scans by queries that began at ``since`` or later."""
         for path in self.files.paths(since):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
@@ -212,7 +202,7 @@ class EventLogs:
         advice = f"; {names} is: name it with logged_as" if names else ""
         return "" if self.unknown else f"{self.files.count} logs{advice}"
 
-    def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:
+    def _scans_of(self, at: datetime, plan: str) -> Iterator[tuple[datetime, str]]:
         for table, filters in scans(plan):
             self.first = min(self.first or at, at)
             if table.lower() != self._table:
@@ -223,7 +213,7 @@ class EventLogs:
             else:
                 self.scanned += 1
                 self.last = max(self.last or at, at)
-                yield LoggedScan(at, filters)
+                yield at, filters
 
     def _lines(self, path: Any) -> Iterator[bytes]:
         """Yield the lines of a log, each cut off after `LONGEST_LINE`."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate, with_depth
+from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
@@ -67,16 +67,14 @@ class ReportData:
 def report_data(table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None) -> ReportData:
     """Collect the data of a table's report."""
     overview = table_overview(table, options, prices=prices)
-    table.reads.follow(options.reads)
-    options = with_depth(table, options)
-    costs = CostModel(table, options.policy)
+    costs = CostModel.of(table, options)
     ids = _last_recluster(table.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
     now, *around = _layouts(table, moments)
     before, after = around or (None, None)
     curve_items = enumerate(table.key.on_curve, len(table.key.leading))
     partitions = np.bincount(moments[0].blocks.partition)
-    thresholds = set(options.policy.thresholds(partitions).tolist())
+    thresholds = set(costs.policy.thresholds(partitions).tolist())
     return ReportData(
         overview=overview,
         information=table_information(table, block_rows=options.block_rows),

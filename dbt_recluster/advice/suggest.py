@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, with_depth
-from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOptions, is_query, parse_queries
+from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOptions, is_query
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
@@ -119,7 +119,6 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
 
     Raises:
         PredicateError: A query without a name cannot select blocks.
-        OptionError: The queries are no texts.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     options = with_depth(table, options)
@@ -135,11 +134,9 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
     trial = KeyTrial(table, tuple(tried.values()), options, own)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
-    best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
-    pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
-    on_curves = combinations(sorted(best), 2) if tried else ()
-    curves = [trial.candidate(items, on_curve=True) for items in on_curves]
-    plain = [*singles.values(), *pairs]
+    best = sorted(singles, key=lambda item: (-singles[item].gain, item))[: _MOST_PAIRED if tried else 0]
+    plain = [*singles.values(), *map(trial.candidate, permutations(best, 2))]
+    curves = [trial.candidate(items, on_curve=True) for items in combinations(sorted(best), 2)]
     if own is not None:
         tried_anew, of_kind = trial.own(), curves if own.key.curve else plain
         of_kind[:] = [*(key for key in of_kind if key.name != tried_anew.name), tried_anew]
@@ -167,7 +164,6 @@ def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, D
 
     A named query that restricts no column is not tried: under any key it opens the same blocks.
     """
-    queries = parse_queries("queries", queries)
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
         counts = Counter(queries)
@@ -294,7 +290,7 @@ class KeyTrial:
         self._rows = SampledRows(table, names, options.block_rows)
         self._policy = options.policy
         self._costs = CostModel(table, options.policy)
-        self.sampled = len(self._rows)
+        self.sampled = self._rows.count
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
 
     def _query(self, where: Predicate, weight: float) -> Query:
@@ -371,6 +367,7 @@ class SampledRows:
         # The partition of each block, from 0, and of each row.
         self._partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
         self._partition = self._partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
+        self.count = len(self._partition)
         # Live rows of each partition, and the most in one of its blocks.
         self._rows = self._total(metadata.rows)
         full = self._rows * float(table.block_bytes) // np.maximum(self._total(metadata.bytes), 1)
@@ -383,10 +380,6 @@ class SampledRows:
             name: _Column(sample.column(f"column_{number}").combine_chunks(), kinds[name], is_whole)
             for number, name in enumerate(names)
         }
-
-    def __len__(self) -> int:
-        """Return how many rows there are."""
-        return len(self._partition)
 
     def _total(self, values: IntArray) -> IntArray:
         """Return the sum of values of blocks in each partition."""
@@ -462,10 +455,7 @@ class SampledRows:
         return block, np.array(partitions, np.int64)
 
     def _starts(self, partition: int, distinct: IntArray, sampled: int) -> IntArray:
-        """Return where the later blocks of a partition begin among its sorted, sampled rows.
-
-        ``distinct`` has the first row of each distinct key, int64 (keys,).
-        """
+        """Return where the later blocks of a partition begin, given the first sorted, sampled row of each key."""
         rows, limit = int(self._rows[partition]), int(self._limit[partition])
         if rows <= limit:
             return distinct[:0]
@@ -488,8 +478,7 @@ class _Column:
             is_nan = _mask(pc.is_nan(plain))
             plain = pc.if_else(pa.array(is_nan), pa.scalar(None, kind.arrow), plain)
             plain = pc.add(plain, pa.scalar(0, kind.arrow))  # 0.0 for -0.0
-        known = plain.unique().drop_null()
-        self._known = known.take(pc.sort_indices(known))
+        self._known = plain.unique().drop_null().sort()
         self.order: IntArray = np.array(pc.index_in(plain, value_set=self._known).fill_null(-1), np.int64)
         self.order[is_nan] = len(self._known)
         self.distinct = len(np.unique(self.order))

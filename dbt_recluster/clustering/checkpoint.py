@@ -108,8 +108,7 @@ class Checkpoint:
         """
         if not self._still_holds():
             return {}
-        rules = digest(self._rules_of(after))
-        checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
+        checkpoint = {"rules": digest(self._rules_of(after)), "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, task) for task in tasks})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})

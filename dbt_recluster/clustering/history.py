@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from dbt_recluster.clustering.checkpoint import warned_of
-from dbt_recluster.clustering.options import parse_moment, parse_number
+from dbt_recluster.clustering.options import parse_number
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
@@ -145,7 +145,6 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     """Return every round and every other commit, oldest first; those before ``since`` still count for amplification."""
     snapshots = table.snapshots()
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
-    start = None if since is None else parse_moment("since", since)
     rewritten, loaded = 0, rows_before(snapshots)
     result = []
     for entry in history_entries(snapshots):
@@ -154,7 +153,7 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
         amplification = round(rewritten / loaded, 4) if loaded else 0.0
         of_entry = undone.get(entry.snapshot_ids[0], 0)
         result.append(replace(entry, rows_undone=of_entry, write_amplification=amplification))
-    return [entry for entry in result if start is None or entry.at >= start]
+    return [entry for entry in result if since is None or entry.at >= since]
 
 
 def rewrite_speed(table: ClusteredTable) -> float | None:
@@ -178,8 +177,7 @@ def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
-    ours = {name: value for name, value in last.summary.items() if name.startswith(PREFIX)}
-    text = {name.removeprefix(PREFIX): value for name, value in ours.items()}
+    text = {name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)}
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     measured = ("depth_before", "depth_after", "seconds", "benefit_cost", "benefit_cost_left")
     rows = last.count(f"{PREFIX}rows") or 0

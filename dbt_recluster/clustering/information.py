@@ -11,7 +11,6 @@ from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_reads import ReadRange
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
@@ -137,20 +136,17 @@ class ReadsInformation(Result):
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
     """Return the reads that a table follows, and the blocks that they open, without partition pruning."""
-
-    def of_read(read: ReadRange, *figures: Any) -> ReadInformation:
-        columns = {column: list(ends) for column, ends in read.columns.items()}
-        return ReadInformation(read.source, read.imported_from, read.weight, columns, *figures)
-
-    metadata = table.current_blocks().metadata
-    costs, of_key = read_costs_of(table, metadata), table.reads.for_key(table.key).ranges
-    opened, others = [], table.reads.ranges
-    if costs is not None:
-        bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
-        figures = (costs.opened, costs.wasted.round(2), costs.bytes, bytes_wasted)
-        by_read = zip(of_key, *(column.tolist() for column in figures), strict=True)
-        opened = [of_read(read, *of_one) for read, *of_one in by_read]
-        others = [read for read in others if not any(read is k for k in of_key)]
+    metadata, figures = table.current_blocks().metadata, dict[int, Any]()
+    if (costs := read_costs_of(table, metadata)) is not None:
+        columns = (costs.opened, costs.wasted.round(2), costs.bytes, np.rint(costs.bytes_wasted).astype(np.int64))
+        of_key = map(id, table.reads.for_key(table.key).ranges)
+        figures = dict(zip(of_key, zip(*(column.tolist() for column in columns), strict=True), strict=True))
+    reads = []
+    for read in table.reads.ranges:
+        ends = {column: list(of_column) for column, of_column in read.columns.items()}
+        known = figures.get(id(read), ())
+        reads.append(ReadInformation(read.source, read.imported_from, read.weight, ends, *known))
+    opened = [read for read in reads if read.blocks is not None]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
@@ -160,7 +156,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
         len(metadata),
         round(wasted / total, 4) if total else None,
         round(1 - total / possible, 4) if possible else None,
-        sorted([*opened, *map(of_read, others)], key=lambda read: -read.weight),
+        sorted(reads, key=lambda read: (-read.weight, read.blocks is None)),
         list(table.reads.left_out),
     )
 

@@ -500,8 +500,7 @@ class ReclusterOptions:
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = ("depth", "strategy", "max_bytes", "max_merge_blocks", "block_rows")
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
-        given = {name: value for name, value in given.items() if value not in (None, AUTO)}
+        given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
         return Policy(max_merge_bytes=100 * 2**30, **given)  # of one block set, which a failed merge loses
 
 

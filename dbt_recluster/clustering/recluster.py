@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks, nothing_to_do, record_warning
 from dbt_recluster.clustering.conditions import block_count, met_condition
-from dbt_recluster.clustering.history import rewrite_speed, round_summary
 from dbt_recluster.clustering.options import ReclusterOptions, digest
 from dbt_recluster.clustering.result import (
     MAX_ROUNDS,
@@ -56,7 +55,6 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
-from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
 from dbt_recluster.planner import Blocks, Plan, Reason, Why, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
@@ -106,7 +104,7 @@ class MergedRound(RoundRecord):
         kept = np.delete(np.arange(len(planned.candidates)), done.members.member)
         after = self.table.blocks_after(planned.blocks, kept, merged)
         rest = plan(after, planned.checkpoint.policy)
-        return round_summary(
+        return history.round_summary(
             **_figures(groups),
             **self.figures,
             depth_before=planned.plan.depth,
@@ -119,10 +117,7 @@ class MergedRound(RoundRecord):
         )
 
     def _figures_left(self, after: Blocks, rest: Plan) -> dict[str, float | None]:
-        """Return the figures of the blocks after the round, or none if there is more to do then.
-
-        Along a curve the rules of settled blocks decide that.
-        """
+        """Return figures of the blocks after the round if nothing is left to do; on a curve, settled blocks decide."""
         if not self.leaves_nothing or self.table.key.curve or rest.block_sets or rest.limited:
             return {}
         left = self.table.measure(after, self.planned.checkpoint.policy.block_rows)
@@ -172,7 +167,7 @@ def plan_round(
 def merge_round(
     table: ClusteredTable,
     planned: PlannedRound,
-    change: TableChange,
+    change: sort_order.TableChange,
     figures: Mapping[str, Any],
     progress: MergeProgress | None,
 ) -> MergedRound:
@@ -208,20 +203,6 @@ def merge_round(
     return MergedRound(table, planned, merged, levels, leaves_nothing, figures, started)
 
 
-def commit_round(table: IcebergTable, merged: MergedRound, change: TableChange) -> Round:
-    """Commit a merged round together with a change of the table; see :meth:`RoundCommit.run`."""
-    planned = merged.planned
-    commit = RoundCommit(table, planned.snapshot_id, merged.groups, merged.levels, merged, change)
-    commit.run()
-    return Round(
-        **_figures(commit.remaining),
-        seconds=time.monotonic() - merged.started,
-        snapshot_ids=tuple(commit.sent),
-        conflicts=commit.conflicts,
-        orphans=tuple(commit.orphans),
-    )
-
-
 def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
     blocks = planned.blocks.blocks
@@ -242,7 +223,10 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     policy = planned.checkpoint.policy
     merged = simulate(blocks, planned.plan, policy)
     after = table.measure(merged)
-    speed = rewrite_speed(table)
+    speed = history.rewrite_speed(table)
+    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
+    # Before their keys are sampled.
+    groups = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
     return RewritePlan(
         sets=sets,
         bytes=planned.plan.bytes,
@@ -253,7 +237,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
         key_read_row_groups=before.key_read_row_groups,
         expected_key_read_bytes=after.key_read_bytes,
         expected_key_read_row_groups=after.key_read_row_groups,
-        writer=_expected_writer(table, planned),
+        writer=writers_text(native.refusal(group) for group in groups),
     )
 
 
@@ -315,13 +299,6 @@ def _raise_if_changed(
         ) from error
 
 
-def _expected_writer(table: ClusteredTable, planned: PlannedRound) -> str:
-    """Return what will write the blocks, before their keys are sampled."""
-    native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
-    plans = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
-    return writers_text(native.refusal(plan) for plan in plans)
-
-
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
     return {
         "sets": len(groups),
@@ -373,17 +350,20 @@ class Recluster:
             ConcurrentChangeError: Other writers were faster five times in a row.
             MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
         """
-        started, result = time.monotonic(), self._result
+        started, result, table, key = time.monotonic(), self._result, self._table.iceberg, self._table.key
         self._prepare()
         if (nothing := self._nothing_after_build()) is not None:
             self._report(nothing)
             result.blocks_before = result.blocks_after = block_count(self._table)
         else:
             self._repeat_rounds()
-        if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
-            self._commit_change()
+        if not (result.rounds or self._options.dry_run or result.suspended or table.branch):
+            if key.curve and recorded_curve(table.properties, key, table.field_ids) is not None:
+                # Boundaries without a merge would change at each call.
+                self._change = replace(self._change, properties=self._changes)
+            self._change.commit(table)
             if self._rewrites:
-                record_warning(self._table.iceberg, self._rewrites[-1].snapshot.id)
+                record_warning(table, self._rewrites[-1].snapshot.id)
         result.seconds = time.monotonic() - started
         return result
 
@@ -443,10 +423,8 @@ class Recluster:
             condition = met_condition(self._table, options)
             if not condition.is_met:
                 result.waits_for = condition.waits_for or None
-                planned = Plan((), 0, 0)
                 is_quick = not self._table.key.curve and 0 < block_count(self._table) <= _MOST_MEASURED
-                if result.waits_for and is_quick:
-                    planned = self.plan().plan
+                planned = self.plan().plan if result.waits_for and is_quick else Plan((), 0, 0)
                 reason = Reason(Stop.NO_CONDITION_MET, (condition.text,))
                 return replace(planned, limited=False, reasons=(reason,))
             result.condition_met = condition.text
@@ -490,14 +468,6 @@ class Recluster:
             self._change = replace(self._change, properties={**self._changes, **boundaries})
         return bool(boundaries)
 
-    def _commit_change(self) -> None:
-        """Commit the change of the table without a merge."""
-        table, key = self._table.iceberg, self._table.key
-        if key.curve and recorded_curve(table.properties, key, table.field_ids) is not None:
-            # Boundaries without a merge would change at each call.
-            self._change = replace(self._change, properties=self._changes)
-        self._change.commit(table)
-
     def plan(self) -> PlannedRound:
         """Plan the next round."""
         policy = self._table.policy(self._options.policy)
@@ -516,7 +486,7 @@ class Recluster:
             left.append(options.max_bytes - self._result.bytes_in)
         if options.max_seconds is not None:
             seconds = options.max_seconds - sum(done.seconds for done in self._result.rounds)
-            left.append(seconds * (rewrite_speed(self._table) or _SPEED))
+            left.append(seconds * (history.rewrite_speed(self._table) or _SPEED))
         return max(0, int(min(left))) if left else None
 
     def _is_done(self, planned: PlannedRound) -> bool:
@@ -586,10 +556,18 @@ class Recluster:
         number = len(self._result.rounds) + 1
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
             merged = merge_round(table, planned, self._change, figures, progress.merging)
-            return commit_round(table.iceberg, merged, self._change)
+            commit = RoundCommit(table.iceberg, planned.snapshot_id, merged.groups, merged.levels, merged, self._change)
+            commit.run()
+        return Round(
+            **_figures(commit.remaining),
+            seconds=time.monotonic() - merged.started,
+            snapshot_ids=tuple(commit.sent),
+            conflicts=commit.conflicts,
+            orphans=tuple(commit.orphans),
+        )
 
     def _progress(self, plan: Plan) -> RoundProgress:
-        speed = None if self._options.progress is None else rewrite_speed(self._table)
+        speed = None if self._options.progress is None else history.rewrite_speed(self._table)
         start = Progress(
             table=self._table.name,
             round=len(self._result.rounds) + 1,

@@ -5,20 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.options import (
-    ReclusterOptions,
-    parse_end,
-    parse_iso_time,
-    parse_predicate,
-    parse_reason,
-)
+from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -49,18 +43,16 @@ if TYPE_CHECKING:
 
 ClusterBy = str | Sequence[str] | ClusterKey
 
-# Manifest list, snapshot, schema and key. Not the table's uuid, which a copy shares with its snapshots, nor the id of
-# the schema: two entries of a catalog for one table may evolve apart.
-_SnapshotKey = tuple[str, int, str, str]
-
-# The blocks of snapshots for the next operation or build, which opens its table anew; last used, last.
-_BLOCKS: dict[_SnapshotKey, BlockMetadata] = {}
+# The blocks of snapshots for the next operation or build, which opens its table anew; last used, last. By manifest
+# list, snapshot, schema and key: a copy shares the table's uuid, and two entries of a catalog for one table may evolve
+# apart under equal ids of a schema.
+_BLOCKS: dict[tuple[str, int, str, str], BlockMetadata] = {}
 _LOCK = threading.Lock()
 # They take 46 MB with paths of 110 characters and a key of one number.
 _MOST_BLOCKS = 250_000
 
 
-def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
+def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadata]) -> BlockMetadata:
     """Return the blocks of a snapshot, from the cache if it has them."""
     with _LOCK:
         blocks = _BLOCKS.get(key)
@@ -220,22 +212,19 @@ class ClusteredTable:
         """The suspension of reclustering that has not ended, or None."""
         return Suspension.of_table(self.iceberg.properties)
 
-    def suspend(self, reason: str | None = None, until: str | date | None = None) -> Suspension:
+    def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
 
         An earlier one keeps its start, and its reason and end unless given. A running recluster stops before its next
         round. A table that dbt recreates stays suspended.
         """
-        current, given = self.suspension, {}
-        if reason is not None:
-            given["reason"] = parse_reason("reason", reason)
-        if until is not None:
-            given["until"] = parse_end("until", until).isoformat(timespec="seconds")
-        if current is not None and not given:
+        current, end = self.suspension, until and until.isoformat(timespec="seconds")
+        if current is None:
+            current = Suspension(datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        elif reason is None and end is None:
             return current
-        given["by"] = user(self.iceberg.spark)
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        suspension = replace(current or Suspension(now), **given)
+        by = user(self.iceberg.spark)
+        suspension = replace(current, by=by, until=end or current.until, reason=reason or current.reason)
         self.iceberg.set_property(SUSPENDED, SUSPENDED.dump(asdict(suspension)))
         return suspension
 
@@ -258,7 +247,7 @@ class ClusteredTable:
     def predicate(self, where: str | None) -> Predicate | None: ...
     def predicate(self, where: str | None) -> Predicate | None:
         """Parse a predicate, None for None, or raise PredicateError if it cannot select blocks of this table."""
-        return where if where is None else Predicate.parse(self.iceberg, parse_predicate("where", where))
+        return where if where is None else Predicate.parse(self.iceberg, where)
 
     def policy(self, policy: Policy) -> Policy:
         """Return a policy with the full block of this table, and the tolerance of a curve."""

@@ -125,8 +125,8 @@ class TableCurve:
         if curve is not None and not new.any():
             return {}
         if is_few and new.any():
-            ascending = self._ascending(curve, blocks, new)
             samples = [self.sampled[load] for load in np.unique(blocks.added_by[new]).tolist()]
+            ascending = () if curve is None else self._ascending(curve, samples)
         else:
             ascending = () if curve is None else curve.ascending
             samples, new = [self._sample_of_table(int(blocks.rows.sum()))], np.ones(len(blocks), np.bool_)
@@ -143,12 +143,10 @@ class TableCurve:
         self.drawn = recorded_curve(properties, key, ids) or drawn
         return properties
 
-    def _ascending(self, curve: Curve | None, blocks: BlockMetadata, new: BoolArray) -> tuple[bool, ...]:
+    def _ascending(self, curve: Curve, loads: Sequence[SampledLoad]) -> tuple[bool, ...]:
         """Return the columns in which a new load lies beyond the boundaries so far."""
-        if curve is None:
-            return ()
-        loads = [self.sampled[load].columns for load in np.unique(blocks.added_by[new]).tolist()]
-        beyond = [[float(above.mean()) for above in curve.beyond(load)] for load in loads if len(load[0])]
+        columns = [load.columns for load in loads if len(load.columns[0])]
+        beyond = [[float(above.mean()) for above in curve.beyond(of_load)] for of_load in columns]
         share = np.max(beyond, axis=0) if beyond else np.zeros(len(curve.boundaries))
         # An attempt before may have drawn the same load.
         drawn = self.drawn.ascending if self.drawn is not None else ()

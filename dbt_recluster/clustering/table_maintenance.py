@@ -6,7 +6,7 @@ A merge leaves the old blocks in the table's storage until the snapshots that ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -152,7 +152,12 @@ class TableMaintenance:
             count, kept, refs, rest = self._actions.expirable(older_than, retain_last)
             history = rest.snapshots()
             since = history[0].at.isoformat(timespec="seconds") if history else None
-            files, size = self._freed(rest) if count else (0, 0)
+            files, size = (None, None) if count else (0, 0)
+            if count:
+                # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
+                # expire its snapshots, which repairs it.
+                with suppress(Exception):
+                    files, size = self._actions.files_only_in(rest)
             if (count or refs) and not dry_run:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
@@ -184,10 +189,9 @@ class TableMaintenance:
     def rewrite_manifests(self, *, dry_run: bool = False) -> FilesRewritten:
         """Rewrite the table's manifests, ordered by partition and of their target size."""
         with self._step("rewrite_manifests") as task:
-            if dry_run:
-                return self._rewritten(task, True, *self._actions.manifests())
-            is_empty = self._table.snapshot_id is None
-            return self._rewritten(task, False, *((0, 0) if is_empty else self._actions.rewrite_manifests()))
+            is_counted = dry_run or self._table.snapshot_id is None
+            counts = self._actions.manifests() if is_counted else self._actions.rewrite_manifests()
+            return self._rewritten(task, dry_run, *counts)
 
     def rewrite_position_delete_files(self, *, dry_run: bool = False) -> FilesRewritten:
         """Combine small position delete files, and drop those whose rows are gone."""
@@ -219,14 +223,6 @@ class TableMaintenance:
             count, needed = self._actions.manifests()
             return count >= max(_MANY_MANIFESTS, _MANIFEST_GAIN * needed)
         return self._owns_files
-
-    def _freed(self, rest: IcebergTable) -> tuple[int | None, int | None]:
-        try:
-            return self._actions.files_only_in(rest)
-        except Exception:
-            # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
-            # expire its snapshots, which repairs it.
-            return None, None
 
     def _unused(self, own: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, or raise if another table may have files in the directories."""

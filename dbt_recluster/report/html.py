@@ -314,10 +314,9 @@ def _key_axis(axes: Any, report: ReportData, layout: DrawnBlocks) -> None:
         label.set_horizontalalignment("left" if place < 0.2 else "right" if place > 0.8 else "center")
 
 
-def _figure(rows: int = 1) -> tuple[Any, Any]:
+def _figure(rows: int = 1) -> Any:
     # As wide as a phone, in inches.
-    figure, axes = _pyplot().subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
-    return figure, axes
+    return _pyplot().subplots(rows, 1, figsize=(4.2, 2.35), layout="constrained", sharex=rows > 1)
 
 
 def _svg(figure: Any, salt: str, label: str) -> str:

@@ -168,8 +168,7 @@ def plan_table(result: ReclusterResult) -> str:
         )
         for number, planned in enumerate(plan.sets, start=1)
     ]
-    columns = ("set", "level", "blocks", "into", "rows", "size")
-    header = (*columns, result.cluster_key, "deepest", "after", "benefit/cost")
+    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after", "benefit/cost")
     seconds = "duration unknown, because the snapshots record no recluster of this table"
     if plan.estimated_seconds is not None:
         seconds = f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
@@ -369,8 +368,7 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
 
 
 def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, ...]:
-    names = () if prices is None else ("spent_week", "saved_week")
-    return tuple(prices.text(figures[name]) for name in names if prices is not None)
+    return () if prices is None else (prices.text(figures["spent_week"]), prices.text(figures["saved_week"]))
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:

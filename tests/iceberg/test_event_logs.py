@@ -154,7 +154,7 @@ NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
     logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t", {})
-    return [scan.filters for scan in logs.scans(YESTERDAY)], logs.files.faults
+    return [filters for _, filters in logs.scans(YESTERDAY)], logs.files.faults
 
 
 def test_the_texts_of_every_spark_are_known_at_once(spark: Any, table: str, tmp_path: Path) -> None:
@@ -216,14 +216,14 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, scanned in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)):
-        assert scanned.filters == f"k = {number}"
+    for number, (_, filters) in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)):
+        assert filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999
     assert most < plain.stat().st_size / 4
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
-    filters, faults = found(spark, log)
-    assert 500 < len(filters) < 1_500
+    scanned, faults = found(spark, log)
+    assert 500 < len(scanned) < 1_500
     assert faults == ["app-1.lz4: could not be read to its end"]
     no_log = tmp_path / "app-2.zstd"
     no_log.write_bytes(b"no zstd at all")
