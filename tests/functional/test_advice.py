@@ -156,16 +156,6 @@ class TestCost(Operations):
         assert "duration          unknown" in log
         assert "in fact           0 bytes a day in that time, by the table's history" in log
 
-    def test_the_estimate_is_what_the_recluster_rewrites(self, table: str, spark: Any) -> None:
-        expected = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        report = recluster(spark, table, depth=1, block_rows=500, final=True)
-        assert report.bytes_in == expected.first_bytes
-        found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        assert (found.first_bytes, found.actual_bytes_per_day) == (0, report.bytes_in)
-        assert found.seconds_per_day is not None
-        log = operate("estimate_clustering_cost", "{table: events}")
-        assert "first clustering  nothing to do, average depth is 1.0" in log
-
 
 class TestHistory(Operations):
     LOADS = 3

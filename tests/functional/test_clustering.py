@@ -102,22 +102,6 @@ class TestMaterializations(Clustering):
             assert left._file != right._file or (left.k, left.id) <= (right.k, right.id)
 
 
-class TestHardDeletes(Clustering):
-    """Rows that the source has lost, which a snapshot records as deleted."""
-
-    ROWS = "select id, concat('v', id) as v from range({{ var('rows', 5) }})"
-    MODELS = models_of(ROWS, source={"materialized": "table"})
-    SNAPSHOTS = snapshot("history", "source", "all", cluster_by=["dbt_is_deleted", "id"], hard_deletes="new_record")
-
-    @pytest.mark.usefixtures("project")
-    def test_new_records_have_the_values_that_were(self, sql: Any) -> None:
-        for rows in (5, 3):
-            run_dbt(["build", "--vars", f"rows: {rows}"])
-        current = sql("select id, v, dbt_is_deleted from {schema}.history where dbt_valid_to is null order by 1")
-        assert current == [(i, f"v{i}", "True" if i >= 3 else "False") for i in range(5)]
-        assert sql("select count(*) from {schema}.history")[0][0] == 7
-
-
 class TestSwitches(Clustering):
     MODELS = {"events.sql": EVENTS.replace("recluster_depth=2", "recluster_depth=1")}
 

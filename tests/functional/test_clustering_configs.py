@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from clustered_models import Clustering, config, models_of
 from dbt.tests.util import run_dbt, run_dbt_and_capture
-from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
-
-
-class TestRecordedOptions(Clustering):
-    """Options are recorded in the table for jobs without dbt, by one statement and only when they change."""
-
-    MODELS = {
-        "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
-        "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
-    }
-
-    @pytest.mark.thorough
-    def test_changed_options_are_recorded_by_one_statement(self, project: Any, sql: Any) -> None:
-        where, prefix = "v <> 'it\\'s'", "recluster.option."
-        for given, changes in (
-            ({"depth": 2}, 1),
-            ({"depth": 2}, 0),
-            ({"depth": 3, "where": where}, 1),
-            ({}, 1),
-        ):
-            _, log = run_dbt_and_capture(["run", "--vars", json.dumps(given), "--log-level", "debug"])
-            assert len(altered(log)) == changes
-            properties = self.properties(sql, "events").items()
-            recorded = {name: value for name, value in properties if name.startswith(prefix)}
-            assert recorded == {f"{prefix}{name}": str(value) for name, value in given.items()}
 
 
 def altered(log: str) -> list[str]:
@@ -106,13 +80,6 @@ class TestWrongConfigs(Clustering):
             assert text in messages[name], messages[name]
             assert name in messages[name]  # the model
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
-
-    def test_a_table_that_is_there_stays_as_it_is(self, project: Any, run: Any, spark: Any) -> None:
-        run("there", self.QUERY, cluster_by="hilbert(id, t)")
-        before = metadata_file(spark, f"{project.test_schema}.there")
-        for key in ("hilbert(id)", "hilbert(id, m)", "nope"):
-            run("there", self.QUERY, passes=False, cluster_by=key)
-        assert metadata_file(spark, f"{project.test_schema}.there") == before
 
 
 class TestColumnsOfTheModelAndOfTheTable(Clustering):

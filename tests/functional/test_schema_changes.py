@@ -55,27 +55,6 @@ class TestAppendNewColumns(SchemaChange):
         rows = sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v")
         assert rows == [*expected, *self.REST]
 
-    @pytest.mark.thorough
-    def test_names_differ_only_in_case_and_types_only_for_spark(self, run: Any, sql: Any) -> None:
-        """Iceberg stores a smallint as an int, and `ID` is the column `id`: neither is a change."""
-        for change in ("append_new_columns", "sync_all_columns", "fail"):
-            name = f"same_{change}"
-            options = {"on_schema_change": change}
-            run(name, "select 1 as id, cast(1 as smallint) as s, array(cast(1 as tinyint)) as t", **options)
-            run(name, "select 2 as ID, cast(2 as smallint) as s, array(cast(2 as tinyint)) as t", **options)
-            assert sql(f"select id, s from {{schema}}.{name} order by id") == [(1, 1), (2, 2)]
-            assert self.columns(sql, name) == ["id int", "s int", "t array<int>"]
-
-    @pytest.mark.thorough
-    def test_a_key_in_another_spelling_on_a_new_column_behind_a_hook(self, run: Any, sql: Any) -> None:
-        """With a hook before the build, the model's query cannot be described before it."""
-        options = {"on_schema_change": "append_new_columns", "pre_hook": "select 1"}
-        run("late", "select 1 as id", **options)
-        run("late", "select 2 as id, 3 as newkey", cluster_by="NewKey", **options)
-        properties = self.properties(sql, "late")
-        assert properties["sort-order"] == "newkey ASC NULLS FIRST"
-        assert properties["write.metadata.metrics.column.newkey"] == "full"
-
 
 class TestSyncAllColumns(SchemaChange):
     SYNC = {"on_schema_change": "sync_all_columns"}

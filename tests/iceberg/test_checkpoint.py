@@ -178,17 +178,6 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
 
 
 @pytest.mark.thorough
-def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
-    table = make(spark, schema, (0, 0, 1, 1))
-    planned = IcebergTable.load(spark, table).snapshot_id
-    assert build(spark, table).blocks_in == 4
-    spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {planned})")
-    load(spark, table, 7)
-    forget_checkpoints()
-    assert build(spark, table).blocks_in == 4
-
-
-@pytest.mark.thorough
 def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
     """At a threshold below 2 the planner puts partitions off while others have cheaper sets."""
     table = make(spark, schema)

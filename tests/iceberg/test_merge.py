@@ -227,23 +227,6 @@ def test_text_that_is_not_utf_8(
 
 @pytest.mark.thorough
 @pytest.mark.alike
-@pytest.mark.parametrize("method", MERGE_METHODS)
-def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method: str) -> None:
-    name = make_table(spark, schema, files=3, rows=600, properties=SMALL_ROW_GROUPS)
-    spark.sql(f"alter table {name} add partition field bucket(3, id)")
-    append(spark, name, 1800, 1800, files=3)
-    spark.sql(f"alter table {name} replace partition field bucket(3, id) with truncate(400, k)")
-    append(spark, name, 3600, 1200, files=2)
-    partitions = f"select spec_id, partition, sum(record_count) from {name}.files group by 1, 2 order by 1, 2"
-    expected = spark.sql(partitions).collect()
-    for block_rows in (250, 90):
-        sets = merge_and_check(spark, name, "k", block_rows, method)
-        assert len(sets) == len(expected) == 7
-        assert spark.sql(partitions).collect() == expected
-
-
-@pytest.mark.thorough
-@pytest.mark.alike
 @pytest.mark.parametrize("key", [["v", "k"], "k", "v"], ids=str)
 def test_most_rows_on_one_value(spark: Any, schema: str, key: Key) -> None:
     name = f"{schema}.t"

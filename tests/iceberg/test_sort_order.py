@@ -105,18 +105,6 @@ def test_the_sort_order_wins_over_a_property_that_begins_otherwise(
     assert key_of(spark, name) == expected
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("recorded", ["hilbert(k, gone)", "hilbert(days(v), k)", "nonsense(", "hilbert(k)"])
-def test_a_property_that_does_not_fit_costs_no_row(spark: Any, schema: str, recorded: str) -> None:
-    name = make_table(spark, schema, properties={"recluster.cluster_by": recorded})
-    before = metadata_file(spark, name)
-    with pytest.raises(ClusterKeyError):
-        recluster(spark, name)
-    assert metadata_file(spark, name) == before
-    assert recluster_keeping_rows(spark, name, "hilbert(k, id)", depth=1, block_rows=500).rounds
-    assert key_of(spark, name) == "hilbert(k, id)"
-
-
 def test_names_that_need_quotes(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (`order date` date, s struct<`a,b`: int>, `c``d` int) using iceberg")
@@ -295,15 +283,4 @@ def test_levels_are_for_one_key(spark: Any, schema: str, there: str, version: in
     assert bool(recorded.curve) is ("hilbert" in there)
     assert max(levels(spark, name)) > 0
     change(spark, name, CURVE)
-    assert set(levels(spark, name)) == {0}
-
-
-@pytest.mark.thorough
-def test_ids_tell_nothing_of_the_age_of_loads(spark: Any, schema: str) -> None:
-    """In format version 1 levels are by id, and a load may have one below those that became a mean."""
-    name = make_table(spark, schema, files=8, rows=100, properties={"format-version": 1})
-    assert recluster(spark, name, CURVE, depth=1, block_rows=100).rounds
-    recorded = RecordedLevels.of(IcebergTable.load(spark, name).properties)
-    old = RecordedLevels(last_old=2**63 - 1, mean_old=3, curve=recorded.curve)
-    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{old.packed()}')")
     assert set(levels(spark, name)) == {0}

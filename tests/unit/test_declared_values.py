@@ -91,6 +91,7 @@ def test_conditions_are_parsed() -> None:
 
 
 AFTER = [5, "5", [], {}, {"weeks": 1}, {"days": 0}, {"rows": "many"}, {"share": 1.1}]
+AFTER += [{unit: 1e308} for unit in ("hours", "days", "rows", "commits")]
 WHEN: list[Any] = [
     *(
         0.9,

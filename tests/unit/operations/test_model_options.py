@@ -160,9 +160,3 @@ def test_no_value_of_a_config_is_a_fault(name: str) -> None:
     for value in (5, 1e308, "", "x", [], [[]], [{}], {}, object()):
         with suppress(ReclusterError):
             parse(**{name: value})
-
-
-def test_a_number_that_overflows_is_refused() -> None:
-    for unit in ("hours", "days", "rows", "commits"):
-        with pytest.raises(OptionError, match="recluster_after must be a mapping"):
-            parse(recluster_after={unit: 1e308})
