@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from clustered_models import EVENTS as AUTOMATIC
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
+from tables import expire
 
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.exceptions import PredicateError
@@ -29,7 +30,6 @@ select id, pmod(hash(id), 1000) as k, pmod(hash(id * 7), 50) as shop, id % 2 = 0
   if(id % 10 = 0, null, concat('v', pmod(hash(id), 1000))) as v
 from range({{ var('load', 0) * 5000 }}, {{ var('load', 0) * 5000 + 5000 }}, 1, 5)
 """
-EXPIRE = "call spark_catalog.system.expire_snapshots('{}', timestamp '2999-01-01', {})"
 
 
 class TestSuggestion(Operations):
@@ -85,7 +85,7 @@ class TestSuggestion(Operations):
         old = f"{project.test_schema}.old"
         spark.sql(f"create table {old} using iceberg as select /*+ repartition(10) */ * from {table}")
         recluster(spark, old, "shop", depth=1, block_rows=1000, final=True)
-        spark.sql(EXPIRE.format(old, 1))
+        expire(spark, old)
         found = suggest_cluster_by(spark, old, ["k = 7"], block_rows=1000).candidates
         assert {each.cluster_by: each.bytes_per_day for each in found} == {("k",): None, ("shop",): None}
         assert "unknown" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
@@ -203,7 +203,7 @@ class TestHistory(Operations):
 
     def test_the_history_keeps_what_expiry_leaves(self, table: str, spark: Any) -> None:
         before = clustering_history(spark, table).entries
-        spark.sql(EXPIRE.format(table, 2))
+        expire(spark, table, keep=2)
         after = clustering_history(spark, table).entries
         assert 0 < len(after) < len(before)
         assert after[-1].snapshot_ids == before[-1].snapshot_ids

@@ -11,6 +11,7 @@ import pytest
 from clustered_models import Clustering, run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, Operations, ProjectSql, operate, operate_json
+from tables import expire
 
 # Small loads over the whole key, and a read that is seldom: it is cheaper to leave it alone.
 LOSING = EVENTS.replace(
@@ -28,7 +29,7 @@ class TestCosts(Operations):
         _, log = run_load(4)
         assert " blocks into " in log
         assert "more than it saves" not in log  # of the first week
-        spark.sql(f"call spark_catalog.system.expire_snapshots('{table}', timestamp '2100-01-01', 4)")
+        expire(spark, table, keep=4)
         (result,), log = run_load(5)
         told = " a day more than it saves; consider recluster_depth: auto, or no cluster_by)"
         assert told in result.adapter_response["_message"]

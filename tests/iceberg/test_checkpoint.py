@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
-from tables import Meanwhile, checksum, forget_checkpoints
+from tables import Meanwhile, call, checksum, compact, create_table, forget_checkpoints
 
 from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import Checkpoint
@@ -31,13 +31,7 @@ BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)
 
 def make(spark: Any, schema: str, partitions: Sequence[int] = (), by: str = "p", **properties: str) -> str:
     """Make a table and load the keys 0 to 99 into each of these partitions in turn."""
-    table = f"{schema}.t"
-    listed = "".join(f", '{name}' = '{value}'" for name, value in properties.items())
-    clause = f"partitioned by ({by})" if by else ""
-    spark.sql(
-        f"create table {table} (k bigint, p int) using iceberg {clause} "
-        f"tblproperties ('write.distribution-mode' = 'none'{listed})"
-    )
+    table = create_table(spark, f"{schema}.t", "k bigint, p int", properties, by)
     for partition in partitions:
         load(spark, table, partition)
     return table
@@ -302,13 +296,11 @@ def change(spark: Any, table: str, numbers: random.Random) -> None:
     elif kind == 4:
         spark.sql(f"delete from {table} where p = {partition}")
     elif kind == 5:
-        spark.sql(f"call spark_catalog.system.rewrite_manifests('{table}')")
+        call(spark, "rewrite_manifests", table)
     elif kind == 6:
         spark.sql(f"update {table} set k = k + 1000 where k = {key}")
     else:
-        spark.sql(
-            f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
-        )
+        compact(spark, table)
 
 
 def differences(spark: Any, table: str, since: int) -> set[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tables import create_table
 
 from dbt_recluster.advice.cost_model import auto_depth
 from dbt_recluster.advice.report_data import report_data
@@ -31,11 +32,7 @@ SORTED: dict[str, Any] = {"depth": 1, "block_rows": BLOCK_ROWS, "final": True}
 @pytest.fixture
 def table(spark: Any, schema: str) -> str:
     """Four loads in four files each, whose rows lie anywhere in two columns; a third is of tenants."""
-    name = f"{schema}.orders"
-    spark.sql(
-        f"create table {name} (id bigint, customer int, day date, tenant int) using iceberg "
-        "tblproperties ('write.distribution-mode' = 'none')"
-    )
+    name = create_table(spark, f"{schema}.orders", "id bigint, customer int, day date, tenant int")
     for number in range(4):
         load(spark, name, number)
     return name

@@ -220,6 +220,7 @@ def test_a_curve_that_no_merge_has_written_follows_a_renamed_column(spark: Any, 
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
 def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
     text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string)"
@@ -251,6 +252,7 @@ ITEMS += ["date_trunc('hour', ts)", "date_trunc('month', n)", "date_trunc('year'
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
     name = f"{schema}.t"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import make_even_table, planned
+from tables import create_table, make_even_table, planned
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.report_data import report_data
@@ -34,7 +34,6 @@ LOAD = (
 
 def make(spark: Any, schema: str, name: str) -> str:
     """A table whose updates write whole blocks again, each of rows of many others."""
-    table = f"{schema}.{name}"
     properties = {
         **{f"write.{change}.mode": "copy-on-write" for change in ("delete", "update", "merge")},
         # Every block is written again by a task of its own.
@@ -42,10 +41,7 @@ def make(spark: Any, schema: str, name: str) -> str:
         "read.split.target-size": "6000",
         "read.split.open-file-cost": "1",
     }
-    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(
-        f"create table {table} (id bigint, k int, p int) using iceberg partitioned by (p) tblproperties ({listed})"
-    )
+    table = create_table(spark, f"{schema}.{name}", "id bigint, k int, p int", properties, "p")
     spark.sql(f"alter table {table} write locally ordered by k")
     spark.sql(LOAD.format(table=table, number=0))
     return table

@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 from tables import (
     EXTREMES,
     checksum,
+    create_table,
     local_path,
     make_table,
     merge_method,
@@ -77,11 +78,8 @@ FEW_VALUES = {"flag", "years(ts)", "truncate(3, s)"}
 def make_pair(spark: Any, schema: str, seed: int, loads: Sequence[int], nulls: int, extremes: bool) -> list[str]:
     """Make two tables of the same files, of some rows each; every `nulls`-th value is NULL."""
     names = [f"{schema}.by_{method}_{seed}" for method in ("native", "spark")]
-    properties = {**SMALL_ROW_GROUPS, "write.distribution-mode": "none"}
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     for name in names:
-        columns = ", ".join(column.replace(" ", " ", 1) for column in COLUMNS)
-        spark.sql(f"create or replace table {name} (id bigint, {columns}) using iceberg tblproperties ({listed})")
+        create_table(spark, name, ", ".join(["id bigint", *COLUMNS]), SMALL_ROW_GROUPS)
         start = 0
         for rows in loads:
             values = []
@@ -176,7 +174,7 @@ def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str],
 
 
 @pytest.mark.parametrize(
-    "key", [["i", "s"], *(pytest.param([key], marks=pytest.mark.thorough) for key in KEYS)], ids=str
+    "key", [["i", "s"], *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)], ids=str
 )
 def test_both_writers_write_the_same(spark: Any, schema: str, key: list[str]) -> None:
     pair = make_pair(spark, schema, 1, (300, 300, 200), 11, extremes="(" not in key[0])

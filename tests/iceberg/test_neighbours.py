@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from tables import append, forget_checkpoints, local_path, make_table, metadata_file
+from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file
 
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
@@ -36,12 +36,8 @@ def build(spark: Any, name: str) -> Any:
     return Recluster(ClusteredTable(spark, name, "k"), BUILD).run()
 
 
-def call(spark: Any, procedure: str, name: str, arguments: str = "") -> None:
-    spark.sql(f"call system.{procedure}(table => '{name}'{arguments and ', '}{arguments})")
-
-
-def binpack(spark: Any, name: str, arguments: str = "") -> None:
-    call(spark, "rewrite_data_files", name, arguments)
+def binpack(spark: Any, name: str, *arguments: str) -> None:
+    call(spark, "rewrite_data_files", name, *arguments)
 
 
 def rewrites(spark: Any, name: str) -> list[tuple[int, int]]:
@@ -153,14 +149,10 @@ def lose_properties(spark: Any, name: str) -> None:
     spark.sql(f"alter table {name} unset tblproperties ('recluster.levels', 'recluster.checkpoint')")
 
 
-def expire(spark: Any, name: str) -> None:
-    call(spark, "expire_snapshots", name, "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1")
-
-
 def roll_back(spark: Any, name: str) -> None:
     before = IcebergTable.load(spark, name).snapshot_id
     binpack(spark, name)
-    spark.sql(f"call system.rollback_to_snapshot('{name}', {before})")
+    call(spark, "rollback_to_snapshot", name, f"snapshot_id => {before}")
 
 
 @pytest.mark.thorough

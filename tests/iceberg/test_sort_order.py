@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tables import (
     append,
+    expire,
     levels,
     make_table,
     metadata_file,
@@ -174,9 +175,7 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
     before = levels(spark, name)
     spark.sql(f"call system.rewrite_manifests('{name}')")
     assert levels(spark, name) == before
-    spark.sql(
-        f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
-    )
+    expire(spark, name)
     assert levels(spark, name) == before
     # Levels of blocks that are gone are dropped.
     spark.sql(f"delete from {name}")
@@ -252,7 +251,7 @@ def test_real_runs_are_recognised_by_their_bounds(spark: Any, schema: str, key: 
         spark.sql(f"insert into {name} select /*+ repartition(3) */ {rows} from range({load}, 6000, 2)")
     result = recluster(spark, name, key, depth=1, block_rows=1000)
     assert result.blocks_out >= 6
-    spark.sql(f"call system.expire_snapshots('{name}', timestamp '2999-01-01', 1)")
+    expire(spark, name)
     forget_exact_levels(spark, name)
     assert set(levels(spark, name)) == {1}
     (run,) = runs(spark, name)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tables import create_table
 
 from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
@@ -62,11 +63,7 @@ VALUES = (
 
 
 def empty(spark: Any, name: str, partitioned: str = "", **more: str) -> str:
-    clause = f"partitioned by ({partitioned})" if partitioned else ""
-    properties = {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true", **more}
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    spark.sql(f"create table {name} ({COLUMNS}) using iceberg {clause} tblproperties ({listed})")
-    return name
+    return create_table(spark, name, COLUMNS, {"write.spark.fanout.enabled": "true", **more}, partitioned)
 
 
 def make(spark: Any, schema: str, partitioned: str = "", loads: int = 3) -> str:
@@ -100,8 +97,8 @@ def number_of_blocks(spark: Any, table: str) -> int:
 @pytest.mark.parametrize(
     ("partitioned", "keys"),
     [
-        ("", [("url",)]),
         ("bucket(3, id)", [("ts", "shop")]),
+        pytest.param("", [("url",)], marks=pytest.mark.exhaustive),
         pytest.param("", [("k",), ("word",), ("f",), ("d", "url")], marks=pytest.mark.exhaustive),
         pytest.param("days(ts), truncate(1, word)", [("k",), ("url", "k")], marks=pytest.mark.exhaustive),
         pytest.param("truncate(1000, id), p", [("d",), ("id",), ("x",)], marks=pytest.mark.exhaustive),
@@ -143,6 +140,7 @@ class Trial:
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "sampled", "most_wrong"), [("hilbert", ROWS, 3), ("url", ROWS // 4, 2), ("id", ROWS // 4, 2)]
 )

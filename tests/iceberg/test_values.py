@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nightly import examples
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -129,7 +130,9 @@ ITEMS = {
     "date": TIMES,
     **dict.fromkeys(("timestamp", "timestamp_ntz"), ("hours({})", *TIMES)),
 }
-property_test = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+property_test = settings(
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def draw(data: st.DataObject, kind: str) -> pa.Array:

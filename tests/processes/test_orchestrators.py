@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from dbt_command import EVENTS, Project
 from environments import program
+from nightly import NIGHTLY
 from programs import run
 
-pytestmark = pytest.mark.skipif("NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1")
+pytestmark = pytest.mark.skipif(not NIGHTLY, reason="orchestrators are run at night: NIGHTLY=1")
 EXAMPLES = Path(__file__).parents[2] / "integration_tests" / "orchestrators"
 
 

@@ -85,7 +85,8 @@ def run_and_look(project: Project, *lakes: Path) -> str:
     return printed
 
 
-@pytest.mark.parametrize("method", ["embedded", "session"])
+@pytest.mark.alike
+@pytest.mark.parametrize("method", ["session", "embedded"])
 def test_a_secret_of_a_spark_in_this_process(method: str, tmp_path: Path) -> None:
     options = f"-Dderby.system.home={tmp_path} -Djavax.net.ssl.trustStorePassword={MARKER}"
     settings: dict[str, Any] = {**SECRETS, "spark.driver.extraJavaOptions": options}

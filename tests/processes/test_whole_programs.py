@@ -39,6 +39,7 @@ def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> No
     assert found["lost executor"]["killed"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
 def test_a_killed_recluster_loses_nothing(more: list[str], tmp_path: Path) -> None:
     """`python benchmarks/killed.py` does the same fifty times; what it finds wrong is an error."""
@@ -50,16 +51,10 @@ def test_a_killed_recluster_loses_nothing(more: list[str], tmp_path: Path) -> No
 
 
 def test_the_integration_project_keeps_every_row(tmp_path: Path) -> None:
-    """Six loads with every data test; `make project` runs ten, and the demo twenty of ten times as many rows."""
+    """Five loads with every data test; `make project` runs ten, and the demo twenty of ten times as many rows."""
     project = BENCHMARKS.with_name("integration_tests")
     options = [
-        "--loads",
-        "6",
-        "--scale",
-        "0.01",
-        "--block-rows",
-        "2000",
-        "--lakehouse",
-        tmp_path / "lakehouse",
+        *("--loads", "5", "--scale", "0.01"),
+        *("--block-rows", "2000", "--lakehouse", tmp_path / "lakehouse"),
     ]
     run(sys.executable, "loads.py", "--build", *options, cwd=project, timeout=1800)
