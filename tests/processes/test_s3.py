@@ -17,7 +17,7 @@ import pyspark
 import pytest
 import s3
 from pyspark.sql import SparkSession
-from sessions import checksum, open_session
+from sessions import checksum, open_quietly
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.exceptions import ReclusterError
@@ -52,12 +52,9 @@ def storage(request: Any, tmp_path: Path) -> Iterator[Storage]:
 
 
 def begin(directory: Path, settings: dict[str, str]) -> None:
-    """Open a session in a group of processes that can be killed; what they print goes to a file."""
+    """Open a session in a group of processes that can be killed."""
     os.setsid()
-    with (directory / f"printed-{os.getpid()}").open("w") as printed:
-        os.dup2(printed.fileno(), 1)
-        os.dup2(printed.fileno(), 2)
-    open_session(directory, {}, settings)
+    open_quietly(directory, settings)
 
 
 def load(number: int) -> None:

@@ -43,6 +43,14 @@ def open_session(directory: Path, catalog: Mapping[str, str], settings: Mapping[
     return SparkSession.builder.config(map=chosen).getOrCreate()
 
 
+def open_quietly(directory: Path, settings: Mapping[str, str]) -> None:
+    """Open the session of a worker process; what it and its JVM print goes to a file."""
+    with (directory / f"printed-{os.getpid()}").open("w") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    open_session(directory, {}, settings)
+
+
 def catalog_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the Spark settings of a catalog of Iceberg."""
     chosen = {"": "org.apache.iceberg.spark.SparkCatalog", **settings}
