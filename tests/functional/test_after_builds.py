@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,15 +186,12 @@ class TestReadsOfProjects:
         assert re.search(r"blocks opened by  now  by ", text)
         assert re.search(r"model\.test\.mart +\d+ +\d+", text)
 
-    def test_import_reads_refuses_bad_arguments(self, project: Any, tmp_path: Path) -> None:
+    def test_import_reads_refuses_bad_arguments(self, project: Any) -> None:
         for arguments, message in [
             ({}, "import_reads needs a table"),
             ({"table": "events", "event_log": 7}, "event_log must be a directory of Spark's event logs"),
-            ({"table": "events", "event_log": str(tmp_path / "no")}, "cannot be listed"),
-            ({"table": "events", "since": "soon"}, "since must be"),
             ({"table": "events", "since": "7 days"}, "since and logged_as are about logs"),
             ({"table": "events", "dialect": "trino"}, "name one log"),
-            ({"table": "events", "query_log": "x", "dialect": "trno"}, "Unknown dialect 'trno'"),
             ({"table": "events", "logged_as": "events"}, "logged_as must be a table's full name"),
         ]:
             assert message in operate("import_reads", json.dumps(arguments), passes=False), arguments

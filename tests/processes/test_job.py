@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 from clusters import cluster
-from dbt_command import Project, session_settings
 from jobs import Jobs
 from ports import HOST
 from runtime import iceberg_jar
-from sessions import hadoop_lake
 from tables import checksum, make_table
 
 from dbt_recluster.maintenance import clustering_information
 
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', automatic_clustering=false, recluster_final=true,
-                      recluster_depth=1, block_rows=250) }}
-select id, pmod(hash(id), 1000) as k from range(1000)"""
 # Needs Python on the executors, which a job must not.
 PYTHON_WORKER = """
 from pyspark.sql import SparkSession
@@ -81,24 +76,6 @@ def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: A
     spark.sql(f"refresh table {table}")
     assert orders["depth_after"] == depth(spark, table) == 1
     assert checksum(spark, table) == before
-
-
-def test_a_model_s_key_and_options_reach_the_job(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, tmp_path / "warehouse")
-    lake = {**hadoop_lake(tmp_path / "warehouse"), "spark.sql.defaultCatalog": "lake"}
-    profile = {"method": "session", "server_side_parameters": session_settings(tmp_path, **lake)}
-    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
-    for _ in range(2):
-        assert "reclustered " not in project.succeed("run")
-
-    everything = jobs.run("recluster", "--catalog", "lake", "--json")
-    assert everything.answer["tables"] == []
-    assert "1 table of lake left out, by automatic_clustering: false" in everything.err
-
-    named = jobs.run("recluster", "lake.analytics.events", "--json")
-    (answer,) = named.answer["tables"]
-    assert (answer["cluster_key"], answer["rows"], answer["depth_after"]) == ("k", 2000, 1)
-    assert answer["blocks_out"] >= 2000 / 250
 
 
 def test_executors_need_no_python(
