@@ -51,8 +51,6 @@ class TestModels(Hooked):
         "own": ["select 1", "{{ dbt.recluster(this) }}"],
         "wrapped": "{{ tidy() }}",
         "conditional": "{% if var('load') == 2 %}{{ recluster() }}{% endif %}",
-        "mentioned": "{# recluster() #} select 'recluster()'",
-        "outside": {"sql": "{{ recluster(max_bytes='1 GB') }}", "transaction": False},
     }
     MODELS = models_of(
         ROWS,
@@ -259,6 +257,7 @@ class TestTheHooksOfARun(Hooked):
             "recluster.suspended" in self.properties(sql, "loaded"),
         )
 
+    @pytest.mark.thorough
     def test_hooks_act_only_when_tables_are_built(self, project: Any, sql: Any, is_changed: Any) -> None:
         for load in range(2):
             self.load(load)

@@ -131,6 +131,7 @@ class TestBudget(Operations):
     MODELS = dict.fromkeys(("one.sql", "two.sql", "three.sql"), AUTOMATIC)
     LOADS = 0
 
+    @pytest.mark.thorough
     def test_a_budget_bounds_all_tables_of_a_run(self, project: Any) -> None:
         for load in range(3):
             self.run(load, automatic_clustering=False)

@@ -155,17 +155,15 @@ def roll_back(spark: Any, name: str) -> None:
     call(spark, "rollback_to_snapshot", name, f"snapshot_id => {before}")
 
 
+NIGHTLY = pytest.mark.exhaustive
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [
-        rewrite_manifests,
-        rewrite_position_deletes,
-        apply_deletes,
-        binpack_loads,
-        lose_properties,
-        expire,
-        roll_back,
+        *(apply_deletes, binpack_loads, lose_properties, roll_back),
+        *(pytest.param(each, marks=NIGHTLY) for each in (rewrite_manifests, rewrite_position_deletes, expire)),
     ],
 )
 def test_other_changes_are_not_taken_for_undone_work(

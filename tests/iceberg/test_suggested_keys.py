@@ -164,7 +164,7 @@ def test_what_it_predicts_of_a_curve_and_by_a_sample_is_about_what_a_sort_makes(
     assert opened["id = 1234"][0] >= 1
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
     """Without queries; twin: Iceberg's planning of a query for each of many values."""
     partitioned = "bucket(3, id)"
@@ -193,7 +193,7 @@ def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> 
     assert found.advice == "Keep k: no key skips 10% of the blocks more than today"
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any, schema: str) -> None:
     """By another key a text keeps the bounds that the table's properties ask for."""
     table = make(spark, schema)

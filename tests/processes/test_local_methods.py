@@ -112,6 +112,7 @@ def test_a_start_that_fails_is_not_in_the_way_of_the_next(tmp_path: Path) -> Non
     assert "[Row(1=1)]" in out
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("path", "message"),
     [
