@@ -29,8 +29,8 @@ PAIRS = [
     ("4.0.5", "1.10.2"),
     ("3.5.9", "1.11.0"),
 ]
-# What differs between versions, with merges of every format, without what takes long unless at night; and more for the
-# newest pair, at night (NIGHTLY=1) for the newest Iceberg of each Spark.
+# What differs between versions, with a merge of format version 3, and of all at night (NIGHTLY=1). More for the newest
+# pair, at night for the newest Iceberg of each Spark.
 SHORT = [
     *(
         f"tests/iceberg/test_{name}.py"
