@@ -6,8 +6,6 @@ Spark each, without those marked `thorough` unless THOROUGH=1. `exhaustive` test
 is all but the first case of a test marked `alike`: they run at night, by `NIGHTLY=1 make more`.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

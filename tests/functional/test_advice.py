@@ -1,7 +1,5 @@
 """What people ask before they decide, and afterwards: a key, what it costs, and what has happened to the table."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """What follows a build: conditions, reads of a model or of the project, and what the line of a model says of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """clustering_information, clustering_depth and clustering_ratio, as users call them, in dbt docs, and as a test."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

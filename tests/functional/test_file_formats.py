@@ -1,7 +1,5 @@
 """Models and seeds of Spark's own formats, beside Iceberg tables in one lake: built again, and changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

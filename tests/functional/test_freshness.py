@@ -1,7 +1,5 @@
 """`dbt source freshness` without a loaded_at_field: commits that only rewrite files do not make a source fresh."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """`{{ recluster() }}` as a post_hook: it reclusters the model's table then and there, and nobody does so again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -136,7 +134,6 @@ class TestSeedsSnapshotsAndBatches(Hooked):
         times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
         for _ in range(2):
             results, log = run_dbt_and_capture(["--log-level", "debug", "build", *times])
-            assert {result.status for result in results} == {"success"}
             for name in ("sown", "seen", "batches"):
                 assert log.count(f".{name}: nothing to do") == 1, name
         reasons = {result.node.name: result.adapter_response.get("recluster_reason") for result in results}

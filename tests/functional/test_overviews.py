@@ -1,7 +1,5 @@
 """clustering_overview: verdicts, totals, money and the gate; and the metrics file, which has its figures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Incremental models whose columns change, on Iceberg tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -138,7 +136,7 @@ class TestSnapshots(SchemaChange):
         rows = "select id, v, {} from values (1, '{}'), (2, 'b') as t (id, v)"
         for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):
             run("source", rows.format(more, v), materialized="table")
-            assert {result.status for result in run_dbt(["snapshot"])} == {"success"}
+            run_dbt(["snapshot"])
         assert sql("select id, v, old, `new one`, dbt_valid_to is null from {schema}.history order by 1, 2") == [
             (1, "a", 0, None, False),
             (1, "c", 0, 1, False),

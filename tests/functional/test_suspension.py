@@ -1,7 +1,5 @@
 """Suspended tables, the budget of a whole run, and the plan of a dry run with the time that it takes."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What several files of these tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reclustering on a branch leaves main as it is, until the branch is published."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

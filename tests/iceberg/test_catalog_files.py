@@ -1,7 +1,5 @@
 """Files of other tables in a table's directories, however they came there: never removed as its orphans."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """A look after a build reads the partitions that changed, and finds what a look at the whole table finds."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Nothing is committed that has not been counted, and nothing that was written stays behind unnamed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

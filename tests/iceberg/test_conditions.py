@@ -1,7 +1,5 @@
 """Conditions for a recluster on a real table: which of them holds, after what."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

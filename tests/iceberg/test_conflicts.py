@@ -1,7 +1,5 @@
 """Reclustering while other writers change the table."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

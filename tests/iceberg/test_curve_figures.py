@@ -1,7 +1,5 @@
 """What people see of a table with a curve: held against Iceberg's own planning of each read."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

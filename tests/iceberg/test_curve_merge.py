@@ -1,7 +1,5 @@
 """Merging along a curve: the place and the box of a row in SQL are those in NumPy, and blocks are disjoint boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product

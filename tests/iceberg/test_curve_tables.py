@@ -1,7 +1,5 @@
 """Tables with a key of equal weight: rows, levels, boundaries and rest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a recluster that fails leaves behind: the table as it was, and an error that says what to do."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

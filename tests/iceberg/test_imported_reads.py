@@ -1,7 +1,5 @@
 """Reads that are imported, from queries and from Spark's event logs, and recorded with the table."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows and tables at stake: no odd name, location, setting or statistic changes a row or blocks a table."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands of ``dbt-recluster`` in the session that is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What keeping a table clustered costs and saves, played through for real; and `recluster_depth: auto`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone

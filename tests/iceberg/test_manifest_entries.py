@@ -1,7 +1,5 @@
 """Blocks that the driver reads are those that Spark reads from the `entries` table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

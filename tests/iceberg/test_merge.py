@@ -1,7 +1,5 @@
 """Merging alone, by both methods: the same rows, in blocks of the right size, sorted and disjoint."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 from typing import Any
 

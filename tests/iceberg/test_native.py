@@ -1,7 +1,5 @@
 """The native writer writes the files that Spark's would: rows, order, types, field ids, metrics, readers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Others that rewrite what reclustering has written are recognised, and warned of once; nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any

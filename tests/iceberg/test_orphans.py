@@ -1,7 +1,5 @@
 """Files that a failed recluster leaves behind: deleted if that is safe and possible, otherwise named."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

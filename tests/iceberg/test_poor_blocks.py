@@ -1,7 +1,5 @@
 """Blocks that hold too little: small ones are joined, and those with many deleted rows are rewritten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

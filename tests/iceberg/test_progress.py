@@ -1,7 +1,5 @@
 """The progress of a merge while it runs, by both methods."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reclustering real tables: what it must never change, and what it must; and the options of the Python functions."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections import defaultdict

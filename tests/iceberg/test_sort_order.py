@@ -1,7 +1,5 @@
 """The key of a table: its sort order, the property that names a curve, and the levels that are for one key only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

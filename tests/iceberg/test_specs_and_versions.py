@@ -1,7 +1,5 @@
 """Reclustering tables of several partition specs, schemas and format versions, and with deletes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

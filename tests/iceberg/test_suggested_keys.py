@@ -1,7 +1,5 @@
 """suggest_cluster_by against the truth: the same rows really sorted, and Iceberg's own planning of each query."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any

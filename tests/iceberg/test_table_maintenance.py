@@ -1,7 +1,5 @@
 """Iceberg's own clean-up actions: what they free, what they would free, and when they are refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

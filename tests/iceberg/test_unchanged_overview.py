@@ -1,7 +1,5 @@
 """A table that has not changed since its last recluster answers from its snapshots, as its blocks would."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """Values of every type: bounds against brute force; the whole range as literals, in print and under transforms."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import math

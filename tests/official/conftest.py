@@ -4,8 +4,6 @@
 there have three parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

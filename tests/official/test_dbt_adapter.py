@@ -1,7 +1,5 @@
 """dbt's own tests of an adapter, on Iceberg tables: file_format is this adapter's default."""
 
-from __future__ import annotations
-
 from pkgutil import resolve_name
 
 import pytest

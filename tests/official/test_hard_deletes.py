@@ -1,7 +1,5 @@
 """dbt's own tests of snapshots whose source loses rows: ``hard_deletes`` in all its modes, on Iceberg tables."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

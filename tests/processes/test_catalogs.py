@@ -1,7 +1,5 @@
 """REST and JDBC catalogs that refuse, fail, answer late or lose their answers; and pyiceberg as a second client."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import uuid

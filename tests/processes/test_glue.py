@@ -4,8 +4,6 @@ moto checks no version of a table and knows no pages. support/moto_server.py add
 itself behaves so, its throttling, its rights and Lake Formation are not tested.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Ctrl-C in a script, a job, `dbt run` and `dbt run-operation`: real processes and real signals."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``dbt-recluster`` on real tables, through spark-submit and in a session of its own. dbt cannot be imported there."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`method: embedded`, and `method: session` with the user's own settings and catalogs; each dbt in its own process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Each is installed from PyPI once, without what it needs to connect; where PyPI d
 makes the tables under the names that the manifest has. test_trino.py does the same with dbt-trino.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The examples for Airflow and Dagster, run once each on an embedded lake; they take minutes to install."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

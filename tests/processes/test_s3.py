@@ -1,7 +1,5 @@
 """Tables in object storage, by S3A and by S3FileIO without hadoop-aws, in a JDBC catalog."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

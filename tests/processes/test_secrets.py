@@ -1,7 +1,5 @@
 """A secret of a profile or a command is in no log, no artifact, no table, no environment and on no command line."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """dbt-trino builds tables with a real Trino, and the command clusters them by the manifest, run after run."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Benchmarks in short: two reclusters, other writers, lost workers and kills cost no row."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

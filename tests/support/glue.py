@@ -1,7 +1,5 @@
 """A Glue Data Catalog and its S3, both by moto (PyPI), and the jar that reaches them (Maven Central)."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Merges alone, without a plan: every partition of a table as one group."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What runs in full at night only (NIGHTLY=1)."""
 
-from __future__ import annotations
-
 import os
 
 NIGHTLY = bool(os.environ.get("NIGHTLY"))

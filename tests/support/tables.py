@@ -1,7 +1,5 @@
 """Real tables for tests, and what is in them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

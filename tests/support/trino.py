@@ -1,7 +1,5 @@
 """A Trino server beside Spark, and dbt-trino: both from packages, once, in ~/.cache/dbt-recluster-tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

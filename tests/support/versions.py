@@ -4,8 +4,6 @@ The pair that PyPI has is left to `make test-all`. Each Spark and dbt is in a fo
 environment on Python's path; jars come from Maven's local repository, or from Maven Central.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

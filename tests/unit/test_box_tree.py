@@ -1,7 +1,5 @@
 """Box trees against brute force: where each row goes, what each box holds, and how boxes tile."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Reads that a model declares, and its conditions, as they are written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

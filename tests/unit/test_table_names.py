@@ -1,7 +1,5 @@
 """Names of tables: what is written is what is read, and what Spark resolves is what matches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

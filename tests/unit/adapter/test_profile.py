@@ -1,7 +1,5 @@
 """The keys of a profile, the settings of `recluster_session`, and what is secret in them."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """dbt's files as data, the selection of nodes without dbt, and compiled SQL with names that Spark understands."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The options of a model: their values, what is wrong with them, and what they mean in a table's properties."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

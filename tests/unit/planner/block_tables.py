@@ -1,7 +1,5 @@
 """Tables of real records for tests: blocks hold actual keys, and a merge sorts and cuts them."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Borders along a curve are estimates, so a merge may not lower the depth that it 
 then rest, until others arrive (see `checkpoint.SettledBlocks`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
