@@ -78,7 +78,7 @@ class TestSortedLoads(Clustering):
 
     @pytest.mark.thorough
     def test_loads_are_sorted_along_the_curve(self, project: Any, sql: Any, spark: Any) -> None:
-        results, log = run_load(0, "--log-level", "debug")
+        _, log = run_load(0, "--log-level", "debug")
         assert log.count("order by") == 1  # `led`, by the column before its curve
         assert log.count("zorder is treated as hilbert, so the cluster key is hilbert(k, id)") == 1
         distributed = {"led", "parted", "overwritten"}

@@ -15,6 +15,8 @@ from dbt_recluster.exceptions import MaintenanceError
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+pytestmark = pytest.mark.thorough
+
 LONG_AGO = (datetime.now(timezone.utc) - timedelta(days=30)).timestamp()
 
 
@@ -56,7 +58,6 @@ def moved_away(spark: Any, namespace: str, name: str, path: str) -> str:
     return table
 
 
-@pytest.mark.thorough
 def test_a_file_that_a_table_uses_is_no_orphan(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """By whatever path it came there, its own files included."""
     link, data = tmp_path / "link", tmp_path / "originals/sales/t/data"
@@ -81,7 +82,6 @@ def test_a_file_that_a_table_uses_is_no_orphan(spark: Any, uncached_catalog: str
     assert [checksum(spark, name) for name in tables] == before
 
 
-@pytest.mark.thorough
 def test_files_of_every_kind_of_a_table_that_moved_are_known(spark: Any, schema: str, tmp_path: Path) -> None:
     """Data, deletes, statistics, manifests, their lists and the metadata of every snapshot."""
     place, there = tmp_path / "t", (tmp_path / "t/other").as_uri()
@@ -100,7 +100,6 @@ def test_files_of_every_kind_of_a_table_that_moved_are_known(spark: Any, schema:
     assert spark.sql(f"select count(*) from {other} version as of {snapshot}").first()[0] == 19
 
 
-@pytest.mark.thorough
 def test_a_copy_of_a_table_is_another_table(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """It has the same uuid, and the last two parts of its name may be the same too."""
     table = make_table(spark, f"{uncached_catalog}.originals.sales", files=2, rows=10)
@@ -116,7 +115,6 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, uncached_catalog: str, t
     assert checksum(spark, other) == before
 
 
-@pytest.mark.thorough
 def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """Hadoop's catalogs give the metadata files of all tables the same names."""
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
@@ -130,7 +128,6 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, uncached
     assert checksum(spark, foreign) == before
 
 
-@pytest.mark.thorough
 def test_a_table_that_cannot_be_read_keeps_every_file(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
     orphan = with_orphan(location(spark, table) / "data")

@@ -22,6 +22,8 @@ from dbt_recluster.maintenance import (
 from dbt_recluster.planner.policy import SCAN, THRESHOLDS
 from dbt_recluster.report import html, result_text
 
+pytestmark = pytest.mark.thorough
+
 ROWS, BLOCK_ROWS = 2_000, 100
 KEY = "hilbert(customer, day)"
 SORTED: dict[str, Any] = {"depth": 1, "block_rows": BLOCK_ROWS, "final": True}
@@ -45,7 +47,6 @@ def load(spark: Any, name: str, number: int) -> None:
     ).repartition(4).writeTo(name).append()
 
 
-@pytest.mark.thorough
 def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
@@ -72,7 +73,6 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     assert "curve" not in clustering_information(spark, table, "customer")
 
 
-@pytest.mark.thorough
 def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
@@ -93,7 +93,6 @@ def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: 
     assert estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS).saved_bytes_per_day is not None
 
 
-@pytest.mark.thorough
 def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) -> None:
     IcebergTable.load(spark, table).set_property("recluster.option.reads", '["tenant = 1", "customer = 3"]')
     keyed = ClusteredTable(spark, table, f"tenant, {KEY}")
@@ -105,7 +104,6 @@ def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) 
     assert "read_depth" in clustering_information(spark, table)
 
 
-@pytest.mark.thorough
 def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=4, block_rows=BLOCK_ROWS)
     depths = []
@@ -125,7 +123,6 @@ def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None
     assert max(planned.upper for planned in plan.sets) == f"{row[2]}, {row[3]}"
 
 
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [KEY, f"tenant, {KEY}"])
 def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: Any) -> None:

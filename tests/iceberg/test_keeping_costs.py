@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import create_table, make_even_table, planned
+from tables import create_table, make_even_table, planned, spark_settings
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.report_data import report_data
@@ -66,11 +66,8 @@ def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     ]:
         spark.sql(statement)
         new.append(rows)
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with spark_settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         spark.sql(f"insert overwrite {table} select id, 1, 2 from range(5000, 5150)")
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     new.append(150)
     # A deletion vector's rows are not written again with the block.
     spark.sql(f"alter table {table} set tblproperties ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")

@@ -14,6 +14,8 @@ from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import Progress, recluster
 
+pytestmark = pytest.mark.thorough
+
 
 def watchers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("recluster-progress")]
@@ -46,7 +48,6 @@ def between(reports: list[Progress]) -> list[Progress]:
 
 
 # The rows of a value that fills several blocks have to be shuffled.
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(("method", "step"), [("spark", "merge by a shuffle"), ("native", "merge natively")])
 def test_shares_rise_while_tasks_end(spark: Any, schema: str, method: str, step: str) -> None:
@@ -76,7 +77,6 @@ def test_shares_rise_while_tasks_end(spark: Any, schema: str, method: str, step:
     }
 
 
-@pytest.mark.thorough
 def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, table: str) -> None:
     reports: list[Progress] = []
 
@@ -98,7 +98,6 @@ def test_the_jobs_of_a_callback_are_not_those_of_the_merge(spark: Any, table: st
     assert not any(tags)
 
 
-@pytest.mark.thorough
 def test_a_failed_round_is_reported_and_its_thread_has_ended(
     spark: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +116,6 @@ def test_a_failed_round_is_reported_and_its_thread_has_ended(
     assert not watchers()
 
 
-@pytest.mark.thorough
 def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=3000, partitioned="bucket(3, id)")
     reports: list[Progress] = []

@@ -13,6 +13,8 @@ from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 
+pytestmark = pytest.mark.thorough
+
 ROWS, BLOCK_ROWS = 6_000, 400
 URL = "https://www.example.com/"
 QUERIES = [
@@ -91,7 +93,6 @@ def number_of_blocks(spark: Any, table: str) -> int:
     return int(spark.table(f"{table}.files").count())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("partitioned", "keys"),
     [
@@ -137,7 +138,6 @@ class Trial:
         return self._trial.candidate(tuple(map(self._names.index, key)), on_curve=on_curve)
 
 
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "sampled", "most_wrong"), [("hilbert", ROWS, 3), ("url", ROWS // 4, 2), ("id", ROWS // 4, 2)]
@@ -178,7 +178,6 @@ def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
             assert share == pytest.approx(1 - opened / number_of_blocks(spark, of), abs=0.02)
 
 
-@pytest.mark.thorough
 def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> None:
     """Neither a column that partitions tell apart already nor one that loads come in the order of."""
     table = make(spark, schema, "p", loads=4)
@@ -207,7 +206,6 @@ def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any,
             assert list(candidate.opened) == opened_by(spark, copy, queries)
 
 
-@pytest.mark.thorough
 def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     by_k = [f"k = {2 * value}" for value in range(5, 1_500, 300)]
