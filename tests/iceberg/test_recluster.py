@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as parquet
 import pytest
 from pyspark.errors.exceptions.captured import CapturedException
-from tables import append, levels, make_table, metadata_file, planned, recluster_keeping_rows
+from tables import append, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
 
 from dbt_recluster import maintenance
 from dbt_recluster.advice.cost_model import CostModel
@@ -283,16 +283,9 @@ for name, function in inspect.getmembers(maintenance, inspect.isfunction):
             TAKEN[option].append(function)
 
 
-def recorded(spark: Any, schema: str, name: str = "t", **options: Any) -> str:
-    properties = {f"recluster.option.{option}": value for option, value in options.items()}
-    table = make_table(spark, schema, name=name, rows=500, properties=properties)
-    spark.sql(f"alter table {table} write locally ordered by k")
-    return table
-
-
 def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any, schema: str) -> None:
-    plain = recorded(spark, schema, "plain")
-    own = recorded(spark, schema, "own", block_rows=400, depth=1, where="k < 300")
+    plain = keyed(spark, schema, "plain", rows=500)
+    own = keyed(spark, schema, "own", rows=500, block_rows=400, depth=1, where="k < 300")
     assert (
         clustering_information(spark, own)["fragmentation"]
         == clustering_information(spark, plain, block_rows=400)["fragmentation"]
@@ -310,7 +303,7 @@ def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any,
 @pytest.mark.thorough
 @pytest.mark.parametrize("option", TAKEN)
 def test_every_function_that_takes_an_option_reads_it_unless_it_is_given(spark: Any, schema: str, option: str) -> None:
-    table = recorded(spark, schema, **{option: "[" if option == "reads" else ""})
+    table = keyed(spark, schema, **{option: "[" if option == "reads" else ""})
     for function in TAKEN[option]:
         with pytest.raises(OptionError, match=f"table property recluster.option.{option} must be"):
             function(spark, table)

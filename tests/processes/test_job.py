@@ -10,7 +10,7 @@ from clusters import cluster
 from jobs import Jobs
 from ports import HOST
 from runtime import iceberg_jar
-from tables import checksum, make_table
+from tables import checksum, keyed
 
 from dbt_recluster.maintenance import clustering_information
 
@@ -33,13 +33,6 @@ def jobs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return Jobs(tmp_path_factory.mktemp("job"), tmp_path)
 
 
-def keyed(spark: Any, catalog: str) -> str:
-    """Make a table of six overlapping files that is sorted by ``k``."""
-    table = make_table(spark, f"{catalog}.sales", name="orders")
-    spark.sql(f"alter table {table} write locally ordered by k")
-    return table
-
-
 def depth(spark: Any, table: str) -> float:
     return float(clustering_information(spark, table, "k")["average_depth"])
 
@@ -48,7 +41,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
     spark: Any, catalog: str, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Neither Iceberg's jar nor its extensions are named, and the catalog stands in a file."""
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     settings = {name: value for name, value in jobs.settings.items() if "sql.catalog" in name}
     file = tmp_path_factory.mktemp("with a space") / "lake.conf"
     file.write_text("# the lake\n\n" + "".join(f"{name}  {value}\n" for name, value in settings.items()))
@@ -60,7 +53,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
 
 
 def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     names = ("lake.sales.nowhere", "lake.sales.orders")
     done = jobs.submit("recluster", *names, "--final", "--depth", "1", "--json", code=1)
@@ -80,7 +73,7 @@ def test_executors_need_no_python(
     spark: Any, catalog: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """On a standalone cluster whose workers have no Python on their PATH."""
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     directory = tmp_path_factory.mktemp("cluster")
     with cluster(directory, path=str(commands_without_python(directory))) as master:

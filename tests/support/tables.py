@@ -146,6 +146,14 @@ def make_table(
     return table
 
 
+def keyed(spark: Any, schema: str, name: str = "t", order: str = "k", rows: int = 100, **options: Any) -> str:
+    """Make a table of six overlapping files with a sort order, and options among its properties."""
+    properties = {f"recluster.option.{option}": value for option, value in options.items()}
+    table = make_table(spark, schema, name=name, rows=rows, properties=properties)
+    spark.sql(f"alter table {table} write locally ordered by {order}")
+    return table
+
+
 def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
     """Make a table of loads that cover all keys ``k`` from 0 to 999, in ten files each; ``p`` is 0."""
     table = create_table(spark, f"{schema}.t", "k bigint, p int")
@@ -239,20 +247,24 @@ def local_path(location: str) -> Path:
     return Path(unquote(urlparse(location).path))
 
 
+def directory(spark: Any, name: str) -> Path:
+    return local_path(IcebergTable.load(spark, name).java.location())
+
+
 def data_files(spark: Any, name: str) -> set[Path]:
-    root = local_path(IcebergTable.load(spark, name).java.location())
-    return {path for path in (root / "data").rglob("*.parquet") if "-deletes" not in path.name}
+    files = (directory(spark, name) / "data").rglob("*.parquet")
+    return {path for path in files if "-deletes" not in path.name}
 
 
 def orphans(spark: Any, name: str) -> set[Path]:
     """Return the data and delete files in the table's directory that no snapshot refers to."""
-    root = local_path(IcebergTable.load(spark, name).java.location()) / "data"
     known = {
         local_path(row[0])
         for which in ("all_data_files", "all_delete_files")
         for row in spark.sql(f"select file_path from {name}.{which}").collect()
     }
-    return {path for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known}
+    files = (directory(spark, name) / "data").rglob("*")
+    return {path for path in files if path.suffix in (".parquet", ".puffin") and path not in known}
 
 
 def metadata_file(spark: Any, name: str) -> str:
