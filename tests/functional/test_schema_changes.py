@@ -104,12 +104,6 @@ class TestSyncAllColumns(SchemaChange):
         rows = sql("select j from {schema}.moved where id >= 100 order by _file, _pos")
         assert rows == sorted(rows)  # the load arrived sorted by the new key
 
-    def test_the_fields_of_a_dropped_struct_leave_nothing_behind(self, run: Any, sql: Any) -> None:
-        run("nested", "select 1 as id, named_struct('b', 1) as s", cluster_by="s.b", **self.SYNC)
-        run("nested", "select 2 as id", cluster_by="id", **self.SYNC)
-        assert "write.metadata.metrics.column.s.b" not in self.properties(sql, "nested")
-        sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
-
     @pytest.mark.parametrize("materialized", ["table", "incremental"])
     def test_the_key_of_a_replaced_table_leaves_nothing_behind(self, materialized: str, run: Any, sql: Any) -> None:
         name = f"replaced_{materialized}"

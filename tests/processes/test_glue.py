@@ -28,7 +28,7 @@ from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import clustering_information, recluster
 
 T = TypeVar("T")
-MANY = 200
+MANY = 120  # more than a page
 SPARK = {
     "spark.ui.enabled": False,
     "spark.driver.memory": "1g",
