@@ -104,6 +104,7 @@ class TestSyncAllColumns(SchemaChange):
         rows = sql("select j from {schema}.moved where id >= 100 order by _file, _pos")
         assert rows == sorted(rows)  # the load arrived sorted by the new key
 
+    @pytest.mark.alike
     @pytest.mark.parametrize("materialized", ["table", "incremental"])
     def test_the_key_of_a_replaced_table_leaves_nothing_behind(self, materialized: str, run: Any, sql: Any) -> None:
         name = f"replaced_{materialized}"

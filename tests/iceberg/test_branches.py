@@ -41,7 +41,9 @@ def levels_of(spark: Any, name: str, branch: str | None) -> list[int]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("key", "version"), [("k", 2), ("k", 1), ("hilbert(id, k)", 2)])
+@pytest.mark.parametrize(
+    ("key", "version"), [("k", 2), ("hilbert(id, k)", 2), pytest.param("k", 1, marks=pytest.mark.exhaustive)]
+)
 def test_a_branch_is_reclustered_and_published(spark: Any, schema: str, key: str, version: int) -> None:
     name = with_branch(spark, schema, key, **{"format-version": version})
     before, main = checksum(spark, name), head(spark, name)

@@ -222,6 +222,7 @@ def test_another_thread_commits_while_this_one_plans(
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("limit", ["MOST_MANIFESTS", "MOST_ENTRIES", "MOST_PARTITIONS"])
 def test_changes_beyond_a_limit_are_unknown(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, limit: str

@@ -47,6 +47,7 @@ def load(spark: Any, name: str, number: int) -> None:
     ).repartition(4).writeTo(name).append()
 
 
+@pytest.mark.exhaustive
 def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
@@ -93,6 +94,7 @@ def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: 
     assert estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS).saved_bytes_per_day is not None
 
 
+@pytest.mark.exhaustive
 def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) -> None:
     IcebergTable.load(spark, table).set_property("recluster.option.reads", '["tenant = 1", "customer = 3"]')
     keyed = ClusteredTable(spark, table, f"tenant, {KEY}")

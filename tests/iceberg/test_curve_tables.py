@@ -269,7 +269,7 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
     assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
     rows, days = 10_000, 6
     name, new = f"{schema}.events", f"{schema}.new"
@@ -312,7 +312,8 @@ def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, i
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("files", [None, 4])
+@pytest.mark.alike
+@pytest.mark.parametrize("files", [4, None])
 def test_compaction_does_not_end_merging(spark: Any, schema: str, files: int | None) -> None:
     """Nor does a budget for which small blocks only can be put together."""
     name = make_small_blocks(spark, schema, SMALL_LOADS)

@@ -135,6 +135,7 @@ def writers_at_once(spark: Any, group: str) -> int:
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 def test_two_tasks_of_a_merge_write_at_once(
     spark: Any, schema: str, method: str, monkeypatch: pytest.MonkeyPatch

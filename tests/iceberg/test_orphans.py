@@ -199,7 +199,7 @@ def fail_after_the_write(*_: Any) -> Any:
     ("layout", "method"),
     [
         # Where files lie does not depend on the method, and how tasks are numbered not on the layout.
-        pytest.param(layout, method, marks=pytest.mark.exhaustive if number and method == "spark" else ())
+        pytest.param(layout, method, marks=pytest.mark.exhaustive if number > (method == "native") else ())
         for number, layout in enumerate(LAYOUTS)
         for method in MERGE_METHODS
     ],

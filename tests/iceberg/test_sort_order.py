@@ -217,6 +217,7 @@ def claim_sorted(spark: Any, name: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1])
 @pytest.mark.parametrize("key", ["k", "k, id"])
 def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: int, key: str) -> None:
@@ -234,12 +235,13 @@ def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: i
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "rows"),
     [
+        (["k", "v"], "id, cast(id * 7 % 3 as int), if(id % 50 = 0, null, string(id))"),
         ("k", "id, cast(id * 7 % 1000 as int), 'v'"),
         ("k", "id, if(id % 3 = 0, null, 7), 'v'"),
-        (["k", "v"], "id, cast(id * 7 % 3 as int), if(id % 50 = 0, null, string(id))"),
         (["truncate(100, k)", "v"], "id, cast(id * 7 % 1000 as int), string(id)"),
     ],
 )

@@ -178,6 +178,7 @@ def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
             assert share == pytest.approx(1 - opened / number_of_blocks(spark, of), abs=0.02)
 
 
+@pytest.mark.exhaustive
 def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> None:
     """Neither a column that partitions tell apart already nor one that loads come in the order of."""
     table = make(spark, schema, "p", loads=4)

@@ -61,8 +61,8 @@ class TestNewRecordValidToCurrent(new_record_dbt_valid_to_current.BaseSnapshotNe
 
 
 TestNewRecordOfEphemeralModel = BaseSnapshotEphemeralHardDeletes
-TestNewRecordAndNewColumnByTimestamp = BaseSnapshotNewColumnTimestampStrategy
-TestNewRecordAndNewColumnByCheck = BaseSnapshotNewColumnSpecificCheckCols
+TestNewRecordAndNewColumnByTimestamp = pytest.mark.exhaustive(BaseSnapshotNewColumnTimestampStrategy)
+TestNewRecordAndNewColumnByCheck = pytest.mark.exhaustive(BaseSnapshotNewColumnSpecificCheckCols)
 TestNewRecordAndNewColumn = BaseSnapshotNewColumnWithDeletes
 TestInvalidate = BaseSimpleSnapshot
 TestIgnore = BaseSnapshotCheck
