@@ -142,6 +142,8 @@ class TestCost(Operations):
         # loads that arrive in the order of a key need no reclustering by it
         by_id = estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500)
         assert (by_id.first_bytes, by_id.loads, by_id.bytes_per_day) == (0, 5, (0, 0))
+        log = operate("estimate_clustering_cost", "{table: parts, cluster_by: id}")
+        assert "first clustering  nothing to do, average depth is 1.0" in log
         # partitions never meet
         found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
         assert (found.depth, found.expected_depth, found.loads) == (6, 1, 5)

@@ -91,7 +91,7 @@ def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
     recorded = properties(spark, name)
     assert recorded[table_properties.CLUSTER_BY] == key == str(ClusteredTable(spark, name).key)
     assert recorded_curve(recorded, parse_cluster_key(key)) is not None
-    assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
+    assert not recluster(spark, name, **FINAL).rounds
 
 
 def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: str) -> None:

@@ -95,6 +95,14 @@ def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> Non
     assert beyond.mean() < 0.002
 
 
+@pytest.mark.parametrize("kind", ["doubles without end", "floats without end"])
+def test_a_boundary_of_negative_infinity_comes_back(kind: str) -> None:
+    recorded = read_back(curve_of(SAMPLES[kind], SAMPLES[kind]))
+    assert recorded is not None
+    ends = recorded.boundaries[0].to_numpy()
+    assert (ends[0], ends[-1], np.isnan(ends).any()) == (-np.inf, np.inf, False)
+
+
 @pytest.mark.parametrize(
     "tampered",
     [

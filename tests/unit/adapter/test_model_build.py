@@ -37,6 +37,14 @@ def test_an_end_is_left_out_and_nothing_else(query: str, end: str) -> None:
     assert without_end(query + end) == query
 
 
+@given(st.text(alphabet="a'\"`;-/*\\ \nr", max_size=30))
+def test_what_is_left_out_is_no_part_of_a_query(query: str) -> None:
+    kept = without_end(query)
+    assert query.startswith(kept)
+    assert without_end(kept) == kept
+    assert not query[len(kept) :].strip(" \n") or query[len(kept) :].lstrip(" \n")[0] in ";-/"
+
+
 def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     """Macros in hooks are parsed before there is a connection."""
     build = ReclusterAdapter._parse_replacements_["current_build"]()
