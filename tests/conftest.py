@@ -6,9 +6,8 @@ Spark each, without those marked `thorough` unless THOROUGH=1. `exhaustive` test
 is all but the first case of a test marked `alike`: they run at night, by `NIGHTLY=1 make more`.
 """
 
-from __future__ import annotations
-
 import gc
+import json
 import os
 import uuid
 from collections import Counter
@@ -87,6 +86,33 @@ def broken_catalog(spark: Any) -> Iterator[str]:
     yield "broken"
     for name in settings:
         spark.conf.unset(f"spark.sql.catalog.broken{name}")
+
+
+@pytest.fixture
+def run(spark: Any, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command of ``dbt-recluster``; returns its exit code, standard output and standard error."""
+    from dbt_recluster.job.command_line import main
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def run_json(run: Any) -> Any:
+    """Runs a command with ``--json``; returns its exit code, its object and standard error."""
+
+    def run_json(*arguments: str) -> tuple[int, Any, str]:
+        code, out, err = run(*arguments, "--json")
+        answer = json.loads(out)
+        assert answer["exit_code"] == code
+        return code, answer, err
+
+    return run_json
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """What people ask before they decide, and afterwards: a key, what it costs, and what has happened to the table."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import pytest
 from clustered_models import EVENTS as AUTOMATIC
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
+from tables import expire
 
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.exceptions import PredicateError
@@ -29,7 +28,6 @@ select id, pmod(hash(id), 1000) as k, pmod(hash(id * 7), 50) as shop, id % 2 = 0
   if(id % 10 = 0, null, concat('v', pmod(hash(id), 1000))) as v
 from range({{ var('load', 0) * 5000 }}, {{ var('load', 0) * 5000 + 5000 }}, 1, 5)
 """
-EXPIRE = "call spark_catalog.system.expire_snapshots('{}', timestamp '2999-01-01', {})"
 
 
 class TestSuggestion(Operations):
@@ -85,7 +83,7 @@ class TestSuggestion(Operations):
         old = f"{project.test_schema}.old"
         spark.sql(f"create table {old} using iceberg as select /*+ repartition(10) */ * from {table}")
         recluster(spark, old, "shop", depth=1, block_rows=1000, final=True)
-        spark.sql(EXPIRE.format(old, 1))
+        expire(spark, old)
         found = suggest_cluster_by(spark, old, ["k = 7"], block_rows=1000).candidates
         assert {each.cluster_by: each.bytes_per_day for each in found} == {("k",): None, ("shop",): None}
         assert "unknown" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
@@ -144,6 +142,8 @@ class TestCost(Operations):
         # loads that arrive in the order of a key need no reclustering by it
         by_id = estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500)
         assert (by_id.first_bytes, by_id.loads, by_id.bytes_per_day) == (0, 5, (0, 0))
+        log = operate("estimate_clustering_cost", "{table: parts, cluster_by: id}")
+        assert "first clustering  nothing to do, average depth is 1.0" in log
         # partitions never meet
         found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
         assert (found.depth, found.expected_depth, found.loads) == (6, 1, 5)
@@ -155,16 +155,6 @@ class TestCost(Operations):
         assert "5 loads in 1 day," in log
         assert "duration          unknown" in log
         assert "in fact           0 bytes a day in that time, by the table's history" in log
-
-    def test_the_estimate_is_what_the_recluster_rewrites(self, table: str, spark: Any) -> None:
-        expected = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        report = recluster(spark, table, depth=1, block_rows=500, final=True)
-        assert report.bytes_in == expected.first_bytes
-        found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        assert (found.first_bytes, found.actual_bytes_per_day) == (0, report.bytes_in)
-        assert found.seconds_per_day is not None
-        log = operate("estimate_clustering_cost", "{table: events}")
-        assert "first clustering  nothing to do, average depth is 1.0" in log
 
 
 class TestHistory(Operations):
@@ -213,7 +203,7 @@ class TestHistory(Operations):
 
     def test_the_history_keeps_what_expiry_leaves(self, table: str, spark: Any) -> None:
         before = clustering_history(spark, table).entries
-        spark.sql(EXPIRE.format(table, 2))
+        expire(spark, table, keep=2)
         after = clustering_history(spark, table).entries
         assert 0 < len(after) < len(before)
         assert after[-1].snapshot_ids == before[-1].snapshot_ids

@@ -1,7 +1,5 @@
 """A connection that dbt cancels, on Ctrl-C."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,41 +1,13 @@
 """Configs of clustered models: what is recorded, refused and warned of."""
 
-from __future__ import annotations
-
-import json
 from typing import Any
 
 import pytest
 from clustered_models import Clustering, config, models_of
 from dbt.tests.util import run_dbt, run_dbt_and_capture
-from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
-
-
-class TestRecordedOptions(Clustering):
-    """Options are recorded in the table for jobs without dbt, by one statement and only when they change."""
-
-    MODELS = {
-        "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
-        "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
-    }
-
-    @pytest.mark.thorough
-    def test_changed_options_are_recorded_by_one_statement(self, project: Any, sql: Any) -> None:
-        where, prefix = "v <> 'it\\'s'", "recluster.option."
-        for given, changes in (
-            ({"depth": 2}, 1),
-            ({"depth": 2}, 0),
-            ({"depth": 3, "where": where}, 1),
-            ({}, 1),
-        ):
-            _, log = run_dbt_and_capture(["run", "--vars", json.dumps(given), "--log-level", "debug"])
-            assert len(altered(log)) == changes
-            properties = self.properties(sql, "events").items()
-            recorded = {name: value for name, value in properties if name.startswith(prefix)}
-            assert recorded == {f"{prefix}{name}": str(value) for name, value in given.items()}
 
 
 def altered(log: str) -> list[str]:
@@ -68,22 +40,14 @@ class TestHiddenValues(Clustering):
 
 
 class TestWrongConfigs(Clustering):
-    QUERY = "select 1 as id, timestamp '2026-01-01' as ts, map(1, 1) as m, named_struct('f', 1) as s, 't' as t, 1 as u"
+    QUERY = "select 1 as id, timestamp '2026-01-01' as ts, map(1, 1) as m"
+    # What else is no key: tests/unit/test_cluster_key.py.
     KEYS: list[tuple[Any, str]] = [
         ({"a": 1}, "cluster_by must be a string or a list of strings, not {'a': 1}"),
         ("nope", "nope: there is no column 'nope'; the columns are id, ts"),
         ("bucket(4, id)", "cluster_by item 'bucket(4, id)' is not supported. An item is a column, hours(ts)"),
-        ("days(id)", "days(id): id is int, and this expression needs date or timestamp"),
-        ("`a.b`", "a column with a dot in its name cannot be clustered by"),
         ("hilbert(id)", "cluster_by item hilbert(id): a curve has two to four columns, not 1"),
-        ("hilbert()", "cluster_by item hilbert(): a curve has two to four columns, not 0"),
-        ("hilbert(id, ts, s.f, t, u)", "a curve has two to four columns, not 5"),
-        ("hilbert(id, hilbert(ts, t))", "cluster_by item hilbert(ts, t): a curve must be the last item"),
-        (["hilbert(id, ts)", "t"], "cluster_by item hilbert(id, ts): a curve must be the last item"),
-        ("hilbert(id, ID)", "cluster_by names id twice"),
-        (["days(ts)", "hilbert(id, ts)"], "cluster_by names ts twice, once on a curve"),
         ("hilbert(id, m)", "cluster_by item m: a column of type map<int,int> has no order"),
-        ("hilbert(id, nope)", "cluster_by item nope: there is no column 'nope'"),
     ]
     OPTIONS: list[tuple[dict[str, Any], str]] = [
         ({"recluster_depth": "deep"}, "recluster_depth must be a number of at least 1"),
@@ -106,13 +70,6 @@ class TestWrongConfigs(Clustering):
             assert text in messages[name], messages[name]
             assert name in messages[name]  # the model
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
-
-    def test_a_table_that_is_there_stays_as_it_is(self, project: Any, run: Any, spark: Any) -> None:
-        run("there", self.QUERY, cluster_by="hilbert(id, t)")
-        before = metadata_file(spark, f"{project.test_schema}.there")
-        for key in ("hilbert(id)", "hilbert(id, m)", "nope"):
-            run("there", self.QUERY, passes=False, cluster_by=key)
-        assert metadata_file(spark, f"{project.test_schema}.there") == before
 
 
 class TestColumnsOfTheModelAndOfTheTable(Clustering):
@@ -164,8 +121,7 @@ class TestHooksThatReplaceTheTable(Clustering):
     @pytest.mark.thorough
     def test_a_hook_may_leave_no_table_to_cluster(self, project: Any, sql: Any) -> None:
         for flags in ([], ["--full-refresh"], []):
-            results, log = run_dbt_and_capture(["run", *flags])
-            assert {result.status for result in results} == {"success"}
+            _, log = run_dbt_and_capture(["run", *flags])
             text = "cluster_by has no effect on {}: after its hooks there is no Iceberg table of that name"
             for name in ("dropped", "viewed"):
                 assert log.count(text.format(name)) == 1
@@ -194,8 +150,7 @@ class TestNoEffect(Clustering):
     }
 
     def test_misspelt_configs_are_named_once(self, project: Any) -> None:
-        results, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
-        assert {result.status for result in results} == {"success"}  # their tables are fine
+        _, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
         for text in (
             "there is no config cluster_bys; did you mean cluster_by?",
             "there is no config block_row; did you mean block_rows?",
@@ -209,7 +164,6 @@ class TestNoEffect(Clustering):
 
     def test_a_key_without_effect_is_a_warning_or_an_error_as_dbt_is_told(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["run", "--exclude", "misspelt"])
-        assert {result.status for result in results} == {"success"}
         for text in (
             "cluster_by has no effect on inline: an ephemeral model has no table",
             "cluster_by has no effect on a_view: a view has no data of its own to cluster",

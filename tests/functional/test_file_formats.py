@@ -1,13 +1,12 @@
 """Models and seeds of Spark's own formats, beside Iceberg tables in one lake: built again, and changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clustered_models import Clustering
 from dbt.tests.util import run_dbt, write_file
+from tables import spark_settings
 
 SEED = "id,name\n1,one\n2,two\n"
 
@@ -158,11 +157,8 @@ class TestChangedFormat(FileFormats):
         assert self.ids(sql, "placed") == [1, 2]
         setting = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
         assert setting in message
-        spark.conf.set(setting, "true")
-        try:
+        with spark_settings(spark, {setting: "true"}):
             run("placed", "select id from range(1, 5)", **options)
-        finally:
-            spark.conf.unset(setting)
         assert self.ids(sql, "placed") == [1, 2, 3, 4]
         options["file_format"] = "iceberg"
         late = "select cast(raise_error('late') as int) as id from range(1, 5)"

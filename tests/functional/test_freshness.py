@@ -1,7 +1,5 @@
 """`dbt source freshness` without a loaded_at_field: commits that only rewrite files do not make a source fresh."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 from dbt.adapters.events.types import SQLQuery
 from dbt.tests.util import run_dbt
 from dbt_common.events.event_catcher import EventCatcher
-from tables import add_catalog
+from tables import add_catalog, call, compact, expire
 
 from dbt_recluster.maintenance import recluster
 
@@ -75,7 +73,7 @@ class TestFreshness:
             recluster(spark, f"{schema}.events", cluster_by="k", depth=1)
             for table in (f"{schema}.events", f"{schema}.other"):
                 compact(spark, table)
-                spark.sql(f"call spark_catalog.system.rewrite_manifests('{table}')")
+                call(spark, "rewrite_manifests", table)
             after, _ = freshness("source:loaded.events source:loaded.other")
             assert after == before
             spark.sql(f"delete from {schema}.events where k = 3")
@@ -125,15 +123,6 @@ class TestFreshness:
         first = spark.sql(f"select snapshot_id from {table}.snapshots order by committed_at").first()[0]
         spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {first})")
         assert freshness("source:loaded.branched")[0]["loaded.branched"] < loaded
-
-
-def compact(spark: Any, table: str) -> None:
-    options = "map('rewrite-all', 'true')"
-    spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => {options})")
-
-
-def expire(spark: Any, table: str) -> None:
-    spark.sql(f"call spark_catalog.system.expire_snapshots('{table}', timestamp '2999-01-01')")
 
 
 def last_load(spark: Any, table: str) -> datetime:

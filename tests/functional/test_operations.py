@@ -1,7 +1,5 @@
 """Operations through dbt that change tables, and the config that maintains after a build."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

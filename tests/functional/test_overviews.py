@@ -1,7 +1,5 @@
 """clustering_overview: verdicts, totals, money and the gate; and the metrics file, which has its figures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,6 @@ class TestOverview(Operations):
                 "fail_on must be verdicts, separated by commas, of failing, missing, deep, ",
             ),
             ("by: team", "by must be tag, group or owner, not 'team'"),
-            ("metrics: /proc", "must be a file, or a new name in a directory that exists"),
         ],
     )
     def test_bad_input_before_anything_runs(self, arguments: str, message: str) -> None:
@@ -149,12 +146,6 @@ class TestMoney(Operations):
         operate("clustering_report", "{table: read}")
         page = (Path(project.project_root) / "target/clustering_report.html").read_text()
         assert page.count("EUR ") >= 6  # the row of the index, the facts, and what they assume
-
-    def test_a_wrong_price_is_named_before_anything_runs(self) -> None:
-        prices = ("--vars", "{recluster_prices: {currency: EUR, compute_hours: 3}}")
-        log = operate("clustering_overview", more=prices, passes=False)
-        assert "var recluster_prices has no 'compute_hours'; did you mean compute_hour" in log
-        assert "total" not in log
 
 
 RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1")

@@ -1,7 +1,5 @@
 """clustering_report: the file as a browser and a person without a network meet it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

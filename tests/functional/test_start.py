@@ -1,7 +1,5 @@
 """The transcripts of docs/start.md are what the operations print: the same lines, with other numbers."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

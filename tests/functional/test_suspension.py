@@ -1,7 +1,5 @@
 """Suspended tables, the budget of a whole run, and the plan of a dry run with the time that it takes."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict
@@ -131,6 +129,7 @@ class TestBudget(Operations):
     MODELS = dict.fromkeys(("one.sql", "two.sql", "three.sql"), AUTOMATIC)
     LOADS = 0
 
+    @pytest.mark.thorough
     def test_a_budget_bounds_all_tables_of_a_run(self, project: Any) -> None:
         for load in range(3):
             self.run(load, automatic_clustering=False)

@@ -1,7 +1,5 @@
 """Features of dbt beside a cluster key: the rows of docs/guides/dbt-features.md that no other test holds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

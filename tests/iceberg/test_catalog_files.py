@@ -1,7 +1,5 @@
 """Files of other tables in a table's directories, however they came there: never removed as its orphans."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from datetime import datetime, timedelta, timezone
@@ -10,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import add_catalog, append, checksum, local_path, make_table
+from tables import add_catalog, append, checksum, directory, local_path, make_table
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.exceptions import MaintenanceError
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+pytestmark = pytest.mark.thorough
+
 LONG_AGO = (datetime.now(timezone.utc) - timedelta(days=30)).timestamp()
-
-
-def location(spark: Any, table: str) -> Path:
-    return local_path(IcebergTable.load(spark, table).java.location())
 
 
 def aged(directory: Path) -> set[Path]:
@@ -58,7 +54,6 @@ def moved_away(spark: Any, namespace: str, name: str, path: str) -> str:
     return table
 
 
-@pytest.mark.thorough
 def test_a_file_that_a_table_uses_is_no_orphan(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """By whatever path it came there, its own files included."""
     link, data = tmp_path / "link", tmp_path / "originals/sales/t/data"
@@ -83,7 +78,6 @@ def test_a_file_that_a_table_uses_is_no_orphan(spark: Any, uncached_catalog: str
     assert [checksum(spark, name) for name in tables] == before
 
 
-@pytest.mark.thorough
 def test_files_of_every_kind_of_a_table_that_moved_are_known(spark: Any, schema: str, tmp_path: Path) -> None:
     """Data, deletes, statistics, manifests, their lists and the metadata of every snapshot."""
     place, there = tmp_path / "t", (tmp_path / "t/other").as_uri()
@@ -102,11 +96,10 @@ def test_files_of_every_kind_of_a_table_that_moved_are_known(spark: Any, schema:
     assert spark.sql(f"select count(*) from {other} version as of {snapshot}").first()[0] == 19
 
 
-@pytest.mark.thorough
 def test_a_copy_of_a_table_is_another_table(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """It has the same uuid, and the last two parts of its name may be the same too."""
     table = make_table(spark, f"{uncached_catalog}.originals.sales", files=2, rows=10)
-    original, copy = location(spark, table), tmp_path / "copies/sales/t"
+    original, copy = directory(spark, table), tmp_path / "copies/sales/t"
     shutil.copytree(original / "metadata", copy / "metadata")
     other = f"{uncached_catalog}.copies.sales.t"
     append(spark, other, 7000, 10)
@@ -118,12 +111,11 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, uncached_catalog: str, t
     assert checksum(spark, other) == before
 
 
-@pytest.mark.thorough
 def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     """Hadoop's catalogs give the metadata files of all tables the same names."""
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
     make_table(spark, f"{uncached_catalog}.sales", name="other", files=1, rows=10)
-    data = location(spark, table) / "data"
+    data = directory(spark, table) / "data"
     add_catalog(spark, f"elsewhere_{uncached_catalog}", type="hadoop", warehouse=data)
     foreign = make_table(spark, f"elsewhere_{uncached_catalog}.sales", files=1, rows=10)
     before = checksum(spark, foreign)
@@ -132,12 +124,11 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, uncached
     assert checksum(spark, foreign) == before
 
 
-@pytest.mark.thorough
 def test_a_table_that_cannot_be_read_keeps_every_file(spark: Any, uncached_catalog: str, tmp_path: Path) -> None:
     table = make_table(spark, f"{uncached_catalog}.sales", files=1, rows=10)
-    orphan = with_orphan(location(spark, table) / "data")
+    orphan = with_orphan(directory(spark, table) / "data")
     broken = make_table(spark, f"{uncached_catalog}.sales", name="broken", files=1, rows=10)
-    (manifest_list,) = (location(spark, broken) / "metadata").glob("snap-*.avro")
+    (manifest_list,) = (directory(spark, broken) / "metadata").glob("snap-*.avro")
     manifest_list.unlink()
     aged(tmp_path)
     maintenance = TableMaintenance(IcebergTable.load(spark, table))

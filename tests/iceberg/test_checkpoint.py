@@ -1,7 +1,5 @@
 """A look after a build reads the partitions that changed, and finds what a look at the whole table finds."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
-from tables import Meanwhile, checksum, forget_checkpoints
+from tables import Meanwhile, call, checksum, compact, create_table, forget_checkpoints
 
 from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import Checkpoint
@@ -31,13 +29,7 @@ BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)
 
 def make(spark: Any, schema: str, partitions: Sequence[int] = (), by: str = "p", **properties: str) -> str:
     """Make a table and load the keys 0 to 99 into each of these partitions in turn."""
-    table = f"{schema}.t"
-    listed = "".join(f", '{name}' = '{value}'" for name, value in properties.items())
-    clause = f"partitioned by ({by})" if by else ""
-    spark.sql(
-        f"create table {table} (k bigint, p int) using iceberg {clause} "
-        f"tblproperties ('write.distribution-mode' = 'none'{listed})"
-    )
+    table = create_table(spark, f"{schema}.t", "k bigint, p int", properties, by)
     for partition in partitions:
         load(spark, table, partition)
     return table
@@ -178,17 +170,6 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
 
 
 @pytest.mark.thorough
-def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
-    table = make(spark, schema, (0, 0, 1, 1))
-    planned = IcebergTable.load(spark, table).snapshot_id
-    assert build(spark, table).blocks_in == 4
-    spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {planned})")
-    load(spark, table, 7)
-    forget_checkpoints()
-    assert build(spark, table).blocks_in == 4
-
-
-@pytest.mark.thorough
 def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
     """At a threshold below 2 the planner puts partitions off while others have cheaper sets."""
     table = make(spark, schema)
@@ -241,6 +222,7 @@ def test_another_thread_commits_while_this_one_plans(
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("limit", ["MOST_MANIFESTS", "MOST_ENTRIES", "MOST_PARTITIONS"])
 def test_changes_beyond_a_limit_are_unknown(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, limit: str
@@ -313,13 +295,11 @@ def change(spark: Any, table: str, numbers: random.Random) -> None:
     elif kind == 4:
         spark.sql(f"delete from {table} where p = {partition}")
     elif kind == 5:
-        spark.sql(f"call spark_catalog.system.rewrite_manifests('{table}')")
+        call(spark, "rewrite_manifests", table)
     elif kind == 6:
         spark.sql(f"update {table} set k = k + 1000 where k = {key}")
     else:
-        spark.sql(
-            f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
-        )
+        compact(spark, table)
 
 
 def differences(spark: Any, table: str, since: int) -> set[int]:

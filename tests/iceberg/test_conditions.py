@@ -1,14 +1,12 @@
 """Conditions for a recluster on a real table: which of them holds, after what."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
 
 import pytest
 from dbt.adapters.spark.relation import SparkRelation
-from tables import metadata_file
+from tables import call, create_table, expire, metadata_file
 
 from dbt_recluster.adapter.operations import broken_limits
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -21,12 +19,8 @@ from dbt_recluster.maintenance import ClusteredTable
 
 @pytest.fixture
 def table(spark: Any, schema: str) -> str:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (k bigint) using iceberg tblproperties ('write.distribution-mode' = 'none', "
-        "'format-version' = '2', 'write.delete.mode' = 'merge-on-read')"
-    )
-    return name
+    properties = {"format-version": 2, "write.delete.mode": "merge-on-read"}
+    return create_table(spark, f"{schema}.t", "k bigint", properties)
 
 
 def load(spark: Any, table: str, times: int = 1) -> None:
@@ -47,49 +41,24 @@ def unmet(spark: Any, table: str, after: Any = None, when: Any = None, **given: 
     return done.reason.removeprefix("no condition met: ")
 
 
-def expire(spark: Any, table: str) -> None:
-    """Expire all snapshots but the current one, as an engine does that knows nothing of this package."""
-    catalog = spark.catalog.currentCatalog()
-    spark.sql(f"call {catalog}.system.expire_snapshots('{table}', timestamp '2100-01-01 00:00:00')")
-
-
 @pytest.mark.thorough
 def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
     load(spark, table, 3)
     waits = after_build(spark, table, {"commits": 4, "rows": 4000})
     assert waits.reason == "no condition met: 3,000 of 4,000 rows changed, 3 of 4 commits"
     assert (waits.depth_after, waits.threshold, waits.blocks_after) == (3.0, 2.0, 30)
+    file = metadata_file(spark, table)
+    after_build(spark, table, {"commits": 4, "rows": 4000})
+    assert metadata_file(spark, table) == file  # nothing is recorded where nothing is new
     load(spark, table)
     done = after_build(spark, table, {"commits": 4})
     assert (done.condition_met, len(done.rounds)) == ("4 of 4 commits", 1)
     # Counted from the recluster on; rows that are deleted count, and rewrites by others do not.
     load(spark, table)
     spark.sql(f"delete from {table} where k between 100 and 149")
-    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_data_files('{table}')")
+    call(spark, "rewrite_data_files", table)
     reason = unmet(spark, table, {"commits": 3, "share": 0.5})  # 1,000 and 250, of 4,750
     assert reason == "2 of 3 commits, 26.3% of 50.0% of the rows changed"
-
-
-@pytest.mark.thorough
-def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) -> None:
-    after = {"commits": 8, "rows": 4300}
-    for day in range(1, 5):
-        load(spark, table)
-        reason = f"{1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
-        assert unmet(spark, table, after) == reason
-        expire(spark, table)
-        assert unmet(spark, table, after) == reason  # it counts nothing twice
-    file = metadata_file(spark, table)
-    assert unmet(spark, table, after) == reason
-    assert metadata_file(spark, table) == file  # and records nothing where nothing is new
-    spark.sql(f"delete from {table} where k between 100 and 149")
-    assert unmet(spark, table, after) == "4,200 of 4,300 rows changed, 5 of 8 commits"
-    for met in ("5,200 of 4,300 rows changed", None):
-        expire(spark, table)
-        load(spark, table)
-        done = after_build(spark, table, after)
-        assert (done.condition_met, bool(done.rounds)) == (met, met is not None)
-    assert done.reason == "no condition met: 1,000 of 4,300 rows changed, 1 of 8 commits"
 
 
 @pytest.mark.thorough
@@ -183,7 +152,7 @@ def test_a_rollback_takes_back_what_was_counted(spark: Any, table: str) -> None:
     kept = ClusteredTable(spark, table).iceberg.snapshot_id
     load(spark, table, 2)
     assert unmet(spark, table, {"rows": 9000}) == "3,000 of 9,000 rows changed"
-    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rollback_to_snapshot('{table}', {kept})")
+    call(spark, "rollback_to_snapshot", table, f"snapshot_id => {kept}")
     spark.sql(f"refresh table {table}")
     assert unmet(spark, table, {"rows": 9000}) == "1,000 of 9,000 rows changed"
     load(spark, table)

@@ -1,12 +1,11 @@
 """What people see of a table with a curve: held against Iceberg's own planning of each read."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import numpy as np
 import pytest
+from tables import create_table
 
 from dbt_recluster.advice.cost_model import auto_depth
 from dbt_recluster.advice.report_data import report_data
@@ -23,6 +22,8 @@ from dbt_recluster.maintenance import (
 from dbt_recluster.planner.policy import SCAN, THRESHOLDS
 from dbt_recluster.report import html, result_text
 
+pytestmark = pytest.mark.thorough
+
 ROWS, BLOCK_ROWS = 2_000, 100
 KEY = "hilbert(customer, day)"
 SORTED: dict[str, Any] = {"depth": 1, "block_rows": BLOCK_ROWS, "final": True}
@@ -31,11 +32,7 @@ SORTED: dict[str, Any] = {"depth": 1, "block_rows": BLOCK_ROWS, "final": True}
 @pytest.fixture
 def table(spark: Any, schema: str) -> str:
     """Four loads in four files each, whose rows lie anywhere in two columns; a third is of tenants."""
-    name = f"{schema}.orders"
-    spark.sql(
-        f"create table {name} (id bigint, customer int, day date, tenant int) using iceberg "
-        "tblproperties ('write.distribution-mode' = 'none')"
-    )
+    name = create_table(spark, f"{schema}.orders", "id bigint, customer int, day date, tenant int")
     for number in range(4):
         load(spark, name, number)
     return name
@@ -50,7 +47,7 @@ def load(spark: Any, name: str, number: int) -> None:
     ).repartition(4).writeTo(name).append()
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
@@ -77,7 +74,6 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
     assert "curve" not in clustering_information(spark, table, "customer")
 
 
-@pytest.mark.thorough
 def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, **SORTED)
     load(spark, table, 4)
@@ -98,7 +94,7 @@ def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: 
     assert estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS).saved_bytes_per_day is not None
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) -> None:
     IcebergTable.load(spark, table).set_property("recluster.option.reads", '["tenant = 1", "customer = 3"]')
     keyed = ClusteredTable(spark, table, f"tenant, {KEY}")
@@ -110,7 +106,6 @@ def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) 
     assert "read_depth" in clustering_information(spark, table)
 
 
-@pytest.mark.thorough
 def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     recluster(spark, table, KEY, depth=4, block_rows=BLOCK_ROWS)
     depths = []
@@ -130,7 +125,6 @@ def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None
     assert max(planned.upper for planned in plan.sets) == f"{row[2]}, {row[3]}"
 
 
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [KEY, f"tenant, {KEY}"])
 def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: Any) -> None:

@@ -1,7 +1,5 @@
 """Merging along a curve: the place and the box of a row in SQL are those in NumPy, and blocks are disjoint boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
@@ -11,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from merges import SMALL_ROW_GROUPS, merge_groups
-from tables import MERGE_METHODS, checksum, spark_settings
+from tables import MERGE_METHODS, checksum, create_table, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.key_sql import box_columns, place_query
@@ -51,7 +49,7 @@ CURVES = [
 ]
 
 
-@pytest.mark.parametrize("bits", [10, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("bits", [10, pytest.param(3, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "key", [CURVES[0], *(pytest.param(key, marks=pytest.mark.thorough) for key in CURVES[1:])], ids=str
 )
@@ -121,7 +119,11 @@ def check_blocks(
 @pytest.mark.parametrize(
     ("method", "block_rows"), [("native", 170), pytest.param("spark", 110, marks=pytest.mark.exhaustive)]
 )
-@pytest.mark.parametrize("key", CURVES, ids=str)
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param(key, marks=pytest.mark.exhaustive if place % 3 else ()) for place, key in enumerate(CURVES)],
+    ids=str,
+)
 def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
     name, before = typed
     curve, sets = merge_all(spark, name, key, block_rows, method=method)
@@ -129,38 +131,32 @@ def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str], 
     check_blocks(spark, name, key, curve, sets, block_rows)
 
 
-def make_points(spark: Any, name: str, clause: str = "", loads: int = 3, rows: int = 2000) -> None:
+def make_points(spark: Any, schema: str, version: int = 2, partitioned: str | None = None) -> str:
     """Make a table of points: ``x`` uniform, ``y`` skewed with many NULLs, ``g`` one of three."""
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
-    properties = f"{listed}, 'write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true'"
-    spark.sql(
-        f"create table {name} (id bigint, x int, y double, g int) using iceberg {clause.partition('|')[0]} "
-        f"tblproperties ({properties}{clause.partition('|')[2]})"
-    )
-    for load in range(loads):
+    more = {"write.spark.fanout.enabled": "true", "format-version": version}
+    if version > 1 and not partitioned:
+        more["write.delete.mode"] = "merge-on-read"
+    columns = "id bigint, x int, y double, g int"
+    name = create_table(spark, f"{schema}.points", columns, {**SMALL_ROW_GROUPS, **more}, partitioned)
+    for load in range(3):
         spark.sql(
             f"insert into {name} select /*+ coalesce(1) */ id, cast(rand({load}) * 100000 as int), "
             f"if(id % 10 = 0, null, floor(pow(rand({load + 50}), 3) * 1000) / 7), cast(id % 3 as int) "
-            f"from range({load * rows}, {(load + 1) * rows})"
+            f"from range({load * 2000}, {load * 2000 + 2000})"
         )
-
-
-def with_deletes(version: int) -> str:
-    return f"|, 'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read'"
+    return name
 
 
 @pytest.mark.parametrize(
-    "clause",
+    ("version", "partitioned"),
     [
-        with_deletes(2),
-        with_deletes(3),
-        pytest.param("partitioned by (g)", marks=pytest.mark.thorough),
-        pytest.param("|, 'format-version' = '1'", marks=pytest.mark.exhaustive),
+        (3, None),
+        pytest.param(2, "g", marks=pytest.mark.thorough),
+        *(pytest.param(version, None, marks=pytest.mark.exhaustive) for version in (1, 2)),
     ],
 )
-def test_blocks_along_a_curve(spark: Any, schema: str, clause: str) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name, clause)
+def test_blocks_along_a_curve(spark: Any, schema: str, version: int, partitioned: str | None) -> None:
+    name = make_points(spark, schema, version, partitioned)
     spark.sql(f"delete from {name} where id % 5 = 1")
     before = checksum(spark, name)
     for key, method in product(("hilbert(x, y)", ["g", "hilbert(y, x)"]), MERGE_METHODS):
@@ -171,8 +167,7 @@ def test_blocks_along_a_curve(spark: Any, schema: str, clause: str) -> None:
 
 @pytest.mark.thorough
 def test_rows_of_equal_ranks_share_blocks(spark: Any, schema: str) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name)
+    name = make_points(spark, schema)
     # The curve knows one value of each column, so all rows have one of four pairs of ranks.
     curve = Curve((pa.array([50_000] * 1023, pa.int32()), pa.array([1.0] * 1023)))
     before = checksum(spark, name)
@@ -185,8 +180,7 @@ def test_rows_of_equal_ranks_share_blocks(spark: Any, schema: str) -> None:
 
 @pytest.mark.thorough
 def test_boundaries_that_somebody_changed_cost_work_and_no_rows(spark: Any, schema: str) -> None:
-    name = f"{schema}.points"
-    make_points(spark, name)
+    name = make_points(spark, schema)
     before = checksum(spark, name)
     changed = (
         pa.array([9, 1, 5] * 341, pa.int64()),  # not ascending

@@ -1,7 +1,5 @@
 """Tables with a key of equal weight: rows, levels, boundaries and rest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tables import checksum, spark_settings, stays_as_it_is
+from tables import checksum, recluster_keeping_rows, spark_settings, stays_as_it_is
 
 from dbt_recluster.clustering import table_curve
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
@@ -82,9 +80,7 @@ def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
 ) -> None:
     monkeypatch.setattr(table_curve, "_MOST_BLOCKS", most)
     name = make_table(spark, schema, ddl)
-    before = checksum(spark, name)
-    blocks = recluster(spark, name, key, **FINAL).blocks_after
-    assert checksum(spark, name) == before
+    blocks = recluster_keeping_rows(spark, name, key, **FINAL).blocks_after
     assert spark.table(f"{name}.files").count() == blocks >= 48
     # sqrt(48) is 7; a plain key opens all blocks for a value of its second column.
     for column in ("a", "b"):
@@ -95,19 +91,7 @@ def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
     recorded = properties(spark, name)
     assert recorded[table_properties.CLUSTER_BY] == key == str(ClusteredTable(spark, name).key)
     assert recorded_curve(recorded, parse_cluster_key(key)) is not None
-    assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
-
-
-@pytest.mark.thorough
-@pytest.mark.alike
-@pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
-def test_a_curve_needs_no_second_recluster_at_any_threshold(spark: Any, schema: str, depth: float) -> None:
-    name = make_table(spark, schema)
-    for number in range(6, 9):
-        load(spark, name, number)
-        recluster(spark, name, "hilbert(a, b)", depth=depth, block_rows=500, final=True)
-        again = recluster(spark, name, depth=depth, block_rows=500, final=True)
-        assert not again.rounds, again.reason
+    assert not recluster(spark, name, **FINAL).rounds
 
 
 def test_late_rows_widen_one_block_of_a_load_that_ascends(spark: Any, schema: str) -> None:
@@ -185,9 +169,7 @@ def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: 
     recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
     IcebergTable.load(spark, name).set_property("recluster.curve.a", damage or None)
     load(spark, name, 6)
-    before = checksum(spark, name)
-    recluster(spark, name, **FINAL)
-    assert checksum(spark, name) == before
+    recluster_keeping_rows(spark, name, **FINAL)
     assert recorded_curve(properties(spark, name), parse_cluster_key("hilbert(a, b)")) is not None
 
 
@@ -236,13 +218,12 @@ def test_a_curve_that_no_merge_has_written_follows_a_renamed_column(spark: Any, 
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
 def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
     text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string)"
     name, key = make_texts(spark, schema, text), f"hilbert({item}, id)"
-    before = checksum(spark, name)
-    recluster(spark, name, key, depth=1, block_rows=100, final=True)
-    assert checksum(spark, name) == before
+    recluster_keeping_rows(spark, name, key, depth=1, block_rows=100, final=True)
     assert recorded_curve(properties(spark, name), parse_cluster_key(key)) is not None
 
 
@@ -269,6 +250,7 @@ ITEMS += ["date_trunc('hour', ts)", "date_trunc('month', n)", "date_trunc('year'
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
     name = f"{schema}.t"
@@ -287,7 +269,7 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
     assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
     rows, days = 10_000, 6
     name, new = f"{schema}.events", f"{schema}.new"
@@ -330,17 +312,16 @@ def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, i
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("files", [None, 4])
+@pytest.mark.alike
+@pytest.mark.parametrize("files", [4, None])
 def test_compaction_does_not_end_merging(spark: Any, schema: str, files: int | None) -> None:
     """Nor does a budget for which small blocks only can be put together."""
     name = make_small_blocks(spark, schema, SMALL_LOADS)
-    before = checksum(spark, name)
     if files:
         sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
         small = sum(size.n for size in sizes[:files])
-        assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
-    recluster(spark, name, KEY, block_rows=50, final=True)
-    assert checksum(spark, name) == before
+        assert recluster_keeping_rows(spark, name, KEY, block_rows=50, max_bytes=small).rounds
+    recluster_keeping_rows(spark, name, KEY, block_rows=50, final=True)
     assert clustering_information(spark, name, block_rows=50)["average_depth"] <= 4
     again = recluster(spark, name, block_rows=50, final=True)
     assert not again.rounds, again.reason

@@ -1,7 +1,5 @@
 """What docs say of a table: the figures in JSON, what strips a table, and the summaries of snapshots."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping

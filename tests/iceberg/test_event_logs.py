@@ -1,7 +1,5 @@
 """Spark's event logs: genuine ones, and whatever else lies where they should be."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The members of Spark and Iceberg that are no public interface are those of the versions that run."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,11 +1,9 @@
 """The commands of ``dbt-recluster`` in the session that is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table, metadata_file, stays_as_it_is
+from tables import append, checksum, keyed, make_table, metadata_file, stays_as_it_is
 
 from dbt_recluster.maintenance import clustering_depth, clustering_history, clustering_information
 
@@ -26,14 +24,6 @@ def as_json(run_json: Any) -> Any:
 @pytest.fixture
 def sales(uncached_catalog: str) -> str:
     return f"{uncached_catalog}.sales"
-
-
-def keyed(spark: Any, schema: str, name: str = "t", order: str = "k", **options: str) -> str:
-    """Make a table of six overlapping files with a sort order, and options among its properties."""
-    properties = {f"recluster.option.{option}": value for option, value in options.items()}
-    table = make_table(spark, schema, name=name, rows=100, properties=properties)
-    spark.sql(f"alter table {table} write locally ordered by {order}")
-    return table
 
 
 @pytest.mark.thorough

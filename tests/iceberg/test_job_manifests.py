@@ -1,7 +1,5 @@
 """The command on the tables of a manifest, whichever dbt has written it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

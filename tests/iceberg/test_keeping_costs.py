@@ -1,7 +1,5 @@
 """What keeping a table clustered costs and saves, played through for real; and `recluster_depth: auto`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -9,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import make_even_table, planned
+from tables import create_table, make_even_table, planned, spark_settings
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.report_data import report_data
@@ -34,7 +32,6 @@ LOAD = (
 
 def make(spark: Any, schema: str, name: str) -> str:
     """A table whose updates write whole blocks again, each of rows of many others."""
-    table = f"{schema}.{name}"
     properties = {
         **{f"write.{change}.mode": "copy-on-write" for change in ("delete", "update", "merge")},
         # Every block is written again by a task of its own.
@@ -42,10 +39,7 @@ def make(spark: Any, schema: str, name: str) -> str:
         "read.split.target-size": "6000",
         "read.split.open-file-cost": "1",
     }
-    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(
-        f"create table {table} (id bigint, k int, p int) using iceberg partitioned by (p) tblproperties ({listed})"
-    )
+    table = create_table(spark, f"{schema}.{name}", "id bigint, k int, p int", properties, "p")
     spark.sql(f"alter table {table} write locally ordered by k")
     spark.sql(LOAD.format(table=table, number=0))
     return table
@@ -72,11 +66,8 @@ def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     ]:
         spark.sql(statement)
         new.append(rows)
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with spark_settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         spark.sql(f"insert overwrite {table} select id, 1, 2 from range(5000, 5150)")
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     new.append(150)
     # A deletion vector's rows are not written again with the block.
     spark.sql(f"alter table {table} set tblproperties ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")

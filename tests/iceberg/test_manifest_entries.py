@@ -1,11 +1,10 @@
 """Blocks that the driver reads are those that Spark reads from the `entries` table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from tables import call, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, read_blocks
@@ -150,7 +149,7 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
     spark.sql(f"insert into {name} values (3000000000, 12345.5, 'a', date'2026-01-01'), (1, 1, null, null)")
     spark.sql(f"alter table {name} add partition field q")
     spark.sql(f"insert into {name} values (7, 7, 'a', date'2026-01-01'), (8, 8, 'b''c', null)")
-    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_manifests('{name}')")
+    call(spark, "rewrite_manifests", name)
     spark.sql(f"delete from {name} where k = 3000000000")
     spark.sql(f"alter table {name} drop partition field p")
     spark.sql(f"insert into {name} values (9, 9, 'a', date'2026-01-01')")
@@ -213,10 +212,7 @@ def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[s
 
 def test_partition_fields_that_differ_in_case_only(spark: Any, hadoop_catalog: str) -> None:
     name = f"{hadoop_catalog}.s.t"
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+    with spark_settings(spark, {"spark.sql.caseSensitive": "true"}):
         spark.sql(f"create table {name} (n int, k int, K int) using iceberg partitioned by (k, K)")
         spark.sql(f"insert into {name} values (1, 1, 2), (2, 2, 1), (3, 1, 2)")
         assert len(check(ClusteredTable(spark, name, ["K", "n"]))) == 2
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")

@@ -1,13 +1,11 @@
 """Merging alone, by both methods: the same rows, in blocks of the right size, sorted and disjoint."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
 from merges import SMALL_ROW_GROUPS, merge_groups
-from tables import MERGE_METHODS, append, checksum, make_table
+from tables import MERGE_METHODS, append, checksum, create_table, make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge, native
@@ -137,6 +135,7 @@ def writers_at_once(spark: Any, group: str) -> int:
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 def test_two_tasks_of_a_merge_write_at_once(
     spark: Any, schema: str, method: str, monkeypatch: pytest.MonkeyPatch
@@ -149,14 +148,11 @@ def test_two_tasks_of_a_merge_write_at_once(
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("key", ["f", "d"])
 @pytest.mark.parametrize("infinite", ["Infinity", "-Infinity"])
 def test_infinite_numbers_are_beyond_every_cut(spark: Any, schema: str, key: str, infinite: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (id bigint, d double, f float) using iceberg "
-        "tblproperties ('write.distribution-mode' = 'none')"
-    )
+    name = create_table(spark, f"{schema}.t", "id bigint, d double, f float")
     for place in range(4):
         spark.sql(
             f"insert into {name} select /*+ coalesce(1) */ id, double(d), float(d) from (select id * 10 + {place} id, "
@@ -167,6 +163,7 @@ def test_infinite_numbers_are_beyond_every_cut(spark: Any, schema: str, key: str
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("first", ["-0.0", "0.0"])
 def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str, first: str) -> None:
@@ -174,13 +171,10 @@ def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str,
     signs = f"'{first}', '{'0.0' if first == '-0.0' else '-0.0'}'"
     # Each of these with each zero has a file of its own, in which the zero is the least value, the greatest, or both.
     others = "'-1', '0.0', '-0.0', 'NaN', '1'"
-    for version, clause in ((2, ""), (1, "partitioned by (g)")):
+    for version, partitioned in ((2, None), (1, "g")):
         for number, (key, block_rows) in enumerate((("d", 150), (["f", "id"], 70), (["d", "id"], 50))):
-            name = f"{schema}.v{version}_{number}"
-            spark.sql(
-                f"create table {name} (id bigint, d double, f float, g float) using iceberg {clause} "
-                f"tblproperties ('format-version' = '{version}', 'write.distribution-mode' = 'none')"
-            )
+            name, columns = f"{schema}.v{version}_{number}", "id bigint, d double, f float, g float"
+            create_table(spark, name, columns, {"format-version": version}, partitioned)
             spark.sql(
                 f"insert into {name} select id, double(d), float(d), float(zero) from (select id, zero, "
                 f"if(id div 10 % 3 = 0, zero, other) d from (select n % 30 * 10 + n div 30 id, "
@@ -193,15 +187,9 @@ def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str,
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("partition", "method"),
-    [
-        ("", "native"),
-        ("", "spark"),
-        ("s", "native"),
-        pytest.param("s", "spark", marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.alike
+@pytest.mark.parametrize("method", MERGE_METHODS)
+@pytest.mark.parametrize("partition", ["s", ""])
 def test_text_that_is_not_utf_8(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, partition: str
 ) -> None:
@@ -223,23 +211,6 @@ def test_text_that_is_not_utf_8(
             merge_and_check(spark, name, key, block_rows, method, order=order)
         odd = "unhex(element_at(array('FF', '80', '61FF', 'F09F9880', 'EFBFBD', 'C3'), int(id % 6 + 1)))"
         spark.sql(insert.format(odd, 100 * number, 100 * number + 80))
-
-
-@pytest.mark.thorough
-@pytest.mark.alike
-@pytest.mark.parametrize("method", MERGE_METHODS)
-def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method: str) -> None:
-    name = make_table(spark, schema, files=3, rows=600, properties=SMALL_ROW_GROUPS)
-    spark.sql(f"alter table {name} add partition field bucket(3, id)")
-    append(spark, name, 1800, 1800, files=3)
-    spark.sql(f"alter table {name} replace partition field bucket(3, id) with truncate(400, k)")
-    append(spark, name, 3600, 1200, files=2)
-    partitions = f"select spec_id, partition, sum(record_count) from {name}.files group by 1, 2 order by 1, 2"
-    expected = spark.sql(partitions).collect()
-    for block_rows in (250, 90):
-        sets = merge_and_check(spark, name, "k", block_rows, method)
-        assert len(sets) == len(expected) == 7
-        assert spark.sql(partitions).collect() == expected
 
 
 @pytest.mark.thorough

@@ -1,7 +1,5 @@
 """Names of tables as Spark reads and resolves them, and what is said of those that lead nowhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,13 +1,11 @@
 """Others that rewrite what reclustering has written are recognised, and warned of once; nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from tables import append, forget_checkpoints, local_path, make_table, metadata_file
+from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file
 
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
@@ -20,6 +18,9 @@ from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
 from dbt_recluster.report.result_text import history, information
 
+pytestmark = pytest.mark.thorough
+
+AT_NIGHT = pytest.mark.exhaustive
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=500)
 
 
@@ -36,12 +37,8 @@ def build(spark: Any, name: str) -> Any:
     return Recluster(ClusteredTable(spark, name, "k"), BUILD).run()
 
 
-def call(spark: Any, procedure: str, name: str, arguments: str = "") -> None:
-    spark.sql(f"call system.{procedure}(table => '{name}'{arguments and ', '}{arguments})")
-
-
-def binpack(spark: Any, name: str, arguments: str = "") -> None:
-    call(spark, "rewrite_data_files", name, arguments)
+def binpack(spark: Any, name: str, *arguments: str) -> None:
+    call(spark, "rewrite_data_files", name, *arguments)
 
 
 def rewrites(spark: Any, name: str) -> list[tuple[int, int]]:
@@ -52,7 +49,6 @@ def warned(result: Any) -> list[str]:
     return [text for text in result.warnings if "reclustering had written" in text]
 
 
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, version: int) -> None:
@@ -81,7 +77,6 @@ def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, vers
     assert len(rewrites(spark, name)) == 2
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("version", [2, 1])
 def test_only_rows_of_ours_count(spark: Any, schema: str, version: int) -> None:
     """Since Iceberg 1.11 the rows of others are in files with the table's sort order id, too."""
@@ -100,7 +95,6 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
     assert len(warned(build(spark, name))) == 1
 
 
-@pytest.mark.thorough
 def test_work_undone_by_others_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     def shown() -> tuple[str, str]:
         table = ClusteredTable(spark, name)
@@ -153,27 +147,17 @@ def lose_properties(spark: Any, name: str) -> None:
     spark.sql(f"alter table {name} unset tblproperties ('recluster.levels', 'recluster.checkpoint')")
 
 
-def expire(spark: Any, name: str) -> None:
-    call(spark, "expire_snapshots", name, "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1")
-
-
 def roll_back(spark: Any, name: str) -> None:
     before = IcebergTable.load(spark, name).snapshot_id
     binpack(spark, name)
-    spark.sql(f"call system.rollback_to_snapshot('{name}', {before})")
+    call(spark, "rollback_to_snapshot", name, f"snapshot_id => {before}")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [
-        rewrite_manifests,
-        rewrite_position_deletes,
-        apply_deletes,
-        binpack_loads,
-        lose_properties,
-        expire,
-        roll_back,
+        *(apply_deletes, binpack_loads, lose_properties, roll_back),
+        *(pytest.param(each, marks=AT_NIGHT) for each in (rewrite_manifests, rewrite_position_deletes, expire)),
     ],
 )
 def test_other_changes_are_not_taken_for_undone_work(
@@ -187,7 +171,6 @@ def test_other_changes_are_not_taken_for_undone_work(
     assert warned(build(spark, name)) == []
 
 
-@pytest.mark.thorough
 def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, schema: str) -> None:
     """The last recluster's blocks are known by its snapshot only, all others by what the next one has recorded."""
     name = clustered(spark, schema)
@@ -201,7 +184,6 @@ def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, s
     assert len(warned(build(spark, name))) == 1
 
 
-@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_statistics_of_the_same_rows_outlive_an_expiry(spark: Any, schema: str, version: int) -> None:

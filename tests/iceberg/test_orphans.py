@@ -1,7 +1,5 @@
 """Files that a failed recluster leaves behind: deleted if that is safe and possible, otherwise named."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from tables import (
     append,
     checksum,
     data_files,
+    directory,
     local_path,
     make_table,
     merge_method,
@@ -51,7 +50,7 @@ def make_undeletable(files: set[Path]) -> None:
 @contextmanager
 def no_metadata_directory(spark: Any, name: str) -> Iterator[None]:
     """Make the directory of the table's metadata unreachable."""
-    metadata = local_path(IcebergTable.load(spark, name).java.location()) / "metadata"
+    metadata = directory(spark, name) / "metadata"
     away = metadata.with_name("away")
     metadata.rename(away)
     metadata.touch()
@@ -188,8 +187,7 @@ class AfterTheWriteError(Exception):
 
 
 def files_on_disk(spark: Any, name: str) -> set[Path]:
-    root = local_path(IcebergTable.load(spark, name).java.location()) / "data"
-    return {path for path in root.rglob("*") if path.is_file()}
+    return {path for path in (directory(spark, name) / "data").rglob("*") if path.is_file()}
 
 
 def fail_after_the_write(*_: Any) -> Any:
@@ -201,7 +199,7 @@ def fail_after_the_write(*_: Any) -> Any:
     ("layout", "method"),
     [
         # Where files lie does not depend on the method, and how tasks are numbered not on the layout.
-        pytest.param(layout, method, marks=pytest.mark.exhaustive if number and method == "spark" else ())
+        pytest.param(layout, method, marks=pytest.mark.exhaustive if number > (method == "native") else ())
         for number, layout in enumerate(LAYOUTS)
         for method in MERGE_METHODS
     ],

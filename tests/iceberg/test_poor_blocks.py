@@ -1,7 +1,5 @@
 """Blocks that hold too little: small ones are joined, and those with many deleted rows are rewritten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -44,12 +42,9 @@ def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> Non
     assert recluster(spark, name, "k", block_rows=1000).rounds == []
 
 
-def test_full_blocks_in_order_are_left_alone(spark: Any, schema: str) -> None:
-    """Full in rows, or in bytes."""
-    name = make_table(spark, schema, files=0)
+def test_blocks_that_are_full_in_bytes_are_left_alone(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=0, properties={"write.target-file-size-bytes": 1000})
     load_in_order(spark, name, 5, 100)
-    assert recluster(spark, name, "k", block_rows=100).rounds == []
-    spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = '1000')")
     assert clustering_information(spark, name, "k")["small_block_count"] == 0
     assert recluster(spark, name, "k").rounds == []
 

@@ -1,7 +1,5 @@
 """Reads of a real table: the ranges of the key that predicates ask for, and merges where they end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The report of tables whose names and values would break a page, a figure or a formula."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path

@@ -1,12 +1,11 @@
 """The key of a table: its sort order, the property that names a curve, and the levels that are for one key only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from tables import (
     append,
+    expire,
     levels,
     make_table,
     metadata_file,
@@ -105,18 +104,6 @@ def test_the_sort_order_wins_over_a_property_that_begins_otherwise(
     assert key_of(spark, name) == expected
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("recorded", ["hilbert(k, gone)", "hilbert(days(v), k)", "nonsense(", "hilbert(k)"])
-def test_a_property_that_does_not_fit_costs_no_row(spark: Any, schema: str, recorded: str) -> None:
-    name = make_table(spark, schema, properties={"recluster.cluster_by": recorded})
-    before = metadata_file(spark, name)
-    with pytest.raises(ClusterKeyError):
-        recluster(spark, name)
-    assert metadata_file(spark, name) == before
-    assert recluster_keeping_rows(spark, name, "hilbert(k, id)", depth=1, block_rows=500).rounds
-    assert key_of(spark, name) == "hilbert(k, id)"
-
-
 def test_names_that_need_quotes(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (`order date` date, s struct<`a,b`: int>, `c``d` int) using iceberg")
@@ -186,9 +173,7 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
     before = levels(spark, name)
     spark.sql(f"call system.rewrite_manifests('{name}')")
     assert levels(spark, name) == before
-    spark.sql(
-        f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
-    )
+    expire(spark, name)
     assert levels(spark, name) == before
     # Levels of blocks that are gone are dropped.
     spark.sql(f"delete from {name}")
@@ -232,7 +217,8 @@ def claim_sorted(spark: Any, name: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.alike
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("key", ["k", "k, id"])
 def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: int, key: str) -> None:
     name = make_table(spark, schema, files=0, properties={"format-version": version})
@@ -249,12 +235,13 @@ def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: i
 
 
 @pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "rows"),
     [
+        (["k", "v"], "id, cast(id * 7 % 3 as int), if(id % 50 = 0, null, string(id))"),
         ("k", "id, cast(id * 7 % 1000 as int), 'v'"),
         ("k", "id, if(id % 3 = 0, null, 7), 'v'"),
-        (["k", "v"], "id, cast(id * 7 % 3 as int), if(id % 50 = 0, null, string(id))"),
         (["truncate(100, k)", "v"], "id, cast(id * 7 % 1000 as int), string(id)"),
     ],
 )
@@ -264,7 +251,7 @@ def test_real_runs_are_recognised_by_their_bounds(spark: Any, schema: str, key: 
         spark.sql(f"insert into {name} select /*+ repartition(3) */ {rows} from range({load}, 6000, 2)")
     result = recluster(spark, name, key, depth=1, block_rows=1000)
     assert result.blocks_out >= 6
-    spark.sql(f"call system.expire_snapshots('{name}', timestamp '2999-01-01', 1)")
+    expire(spark, name)
     forget_exact_levels(spark, name)
     assert set(levels(spark, name)) == {1}
     (run,) = runs(spark, name)
@@ -295,15 +282,4 @@ def test_levels_are_for_one_key(spark: Any, schema: str, there: str, version: in
     assert bool(recorded.curve) is ("hilbert" in there)
     assert max(levels(spark, name)) > 0
     change(spark, name, CURVE)
-    assert set(levels(spark, name)) == {0}
-
-
-@pytest.mark.thorough
-def test_ids_tell_nothing_of_the_age_of_loads(spark: Any, schema: str) -> None:
-    """In format version 1 levels are by id, and a load may have one below those that became a mean."""
-    name = make_table(spark, schema, files=8, rows=100, properties={"format-version": 1})
-    assert recluster(spark, name, CURVE, depth=1, block_rows=100).rounds
-    recorded = RecordedLevels.of(IcebergTable.load(spark, name).properties)
-    old = RecordedLevels(last_old=2**63 - 1, mean_old=3, curve=recorded.curve)
-    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{old.packed()}')")
     assert set(levels(spark, name)) == {0}

@@ -1,7 +1,5 @@
 """A structured-streaming reader of a table that is reclustered between its batches, and killed and started again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

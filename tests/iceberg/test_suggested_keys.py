@@ -1,18 +1,19 @@
 """suggest_cluster_by against the truth: the same rows really sorted, and Iceberg's own planning of each query."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tables import create_table
 
 from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
 from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
+
+pytestmark = pytest.mark.thorough
 
 ROWS, BLOCK_ROWS = 6_000, 400
 URL = "https://www.example.com/"
@@ -62,11 +63,7 @@ VALUES = (
 
 
 def empty(spark: Any, name: str, partitioned: str = "", **more: str) -> str:
-    clause = f"partitioned by ({partitioned})" if partitioned else ""
-    properties = {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true", **more}
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    spark.sql(f"create table {name} ({COLUMNS}) using iceberg {clause} tblproperties ({listed})")
-    return name
+    return create_table(spark, name, COLUMNS, {"write.spark.fanout.enabled": "true", **more}, partitioned)
 
 
 def make(spark: Any, schema: str, partitioned: str = "", loads: int = 3) -> str:
@@ -96,12 +93,11 @@ def number_of_blocks(spark: Any, table: str) -> int:
     return int(spark.table(f"{table}.files").count())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("partitioned", "keys"),
     [
-        ("", [("url",)]),
         ("bucket(3, id)", [("ts", "shop")]),
+        pytest.param("", [("url",)], marks=pytest.mark.exhaustive),
         pytest.param("", [("k",), ("word",), ("f",), ("d", "url")], marks=pytest.mark.exhaustive),
         pytest.param("days(ts), truncate(1, word)", [("k",), ("url", "k")], marks=pytest.mark.exhaustive),
         pytest.param("truncate(1000, id), p", [("d",), ("id",), ("x",)], marks=pytest.mark.exhaustive),
@@ -142,7 +138,7 @@ class Trial:
         return self._trial.candidate(tuple(map(self._names.index, key)), on_curve=on_curve)
 
 
-@pytest.mark.thorough
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "sampled", "most_wrong"), [("hilbert", ROWS, 3), ("url", ROWS // 4, 2), ("id", ROWS // 4, 2)]
 )
@@ -166,7 +162,7 @@ def test_what_it_predicts_of_a_curve_and_by_a_sample_is_about_what_a_sort_makes(
     assert opened["id = 1234"][0] >= 1
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
     """Without queries; twin: Iceberg's planning of a query for each of many values."""
     partitioned = "bucket(3, id)"
@@ -182,7 +178,7 @@ def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
             assert share == pytest.approx(1 - opened / number_of_blocks(spark, of), abs=0.02)
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> None:
     """Neither a column that partitions tell apart already nor one that loads come in the order of."""
     table = make(spark, schema, "p", loads=4)
@@ -195,7 +191,7 @@ def test_where_nothing_gains_nothing_is_recommended(spark: Any, schema: str) -> 
     assert found.advice == "Keep k: no key skips 10% of the blocks more than today"
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any, schema: str) -> None:
     """By another key a text keeps the bounds that the table's properties ask for."""
     table = make(spark, schema)
@@ -211,7 +207,6 @@ def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any,
             assert list(candidate.opened) == opened_by(spark, copy, queries)
 
 
-@pytest.mark.thorough
 def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, schema: str) -> None:
     table = make(spark, schema)
     by_k = [f"k = {2 * value}" for value in range(5, 1_500, 300)]

@@ -1,7 +1,5 @@
 """Iceberg's own clean-up actions: what they free, what they would free, and when they are refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import Meanwhile, append, checksum, local_path, make_table
+from tables import Meanwhile, append, checksum, directory, make_table
 
 from dbt_recluster.clustering.table_maintenance import FilesRewritten, TableMaintenance
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
@@ -27,10 +25,6 @@ LONG_AGO = (NOW - timedelta(days=30)).timestamp()
 def tomorrow(spark: Any, name: str) -> TableMaintenance:
     """Look at a table as if a day had gone by since."""
     return TableMaintenance(IcebergTable.load(spark, name), TOMORROW)
-
-
-def directory(spark: Any, name: str) -> Path:
-    return local_path(IcebergTable.load(spark, name).java.location())
 
 
 def aged(*files: Path) -> None:

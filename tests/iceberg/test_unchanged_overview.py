@@ -1,7 +1,5 @@
 """A table that has not changed since its last recluster answers from its snapshots, as its blocks would."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -140,20 +138,3 @@ def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: st
         verdicts.append(shown[2])
     assert verdicts[1] == verdicts[4] == "deep"
     assert verdicts[2] == "well clustered"
-
-
-def test_a_strategy_by_level_ends_above_the_threshold_and_says_so(spark: Any, schema: str) -> None:
-    """Also in the overview, which does not take it for stuck."""
-    name, options = f"{schema}.t", ReclusterOptions(depth=1, block_rows=100, strategy="peak", final=True)
-    spark.sql(f"create table {name} (k bigint) using iceberg")
-    for load in range(3):
-        spark.sql(f"insert into {name} select id k from range({load}, 400, 1, 1)")
-        result = Recluster(ClusteredTable(spark, name, "k"), options).run()
-    shown = (result.depth_after, result.threshold, result.verdict)
-    assert (result.verdict, result.depth_after is not None and result.depth_after > 1) == (
-        "well clustered by level",
-        True,
-    )
-    assert result.reason.endswith("is above 1, and that of each level is at most 1")
-    overview = seen(spark, name, options)
-    assert (overview.depth, overview.threshold, overview.verdict) == shown

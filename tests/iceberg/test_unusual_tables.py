@@ -1,7 +1,5 @@
 """Tables as they come: dates beyond the calendar, types that Spark lacks, odd names, no bounds, files listed twice."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Values of every type: bounds against brute force; the whole range as literals, in print and under transforms."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import math
@@ -14,6 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nightly import examples
+from tables import spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -22,6 +22,8 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.types import EXACT
+
+pytestmark = pytest.mark.thorough
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = ("i", "l", "n", "w", "day", "ts", "tz", "u", "flag", "d", "f", "b")
@@ -68,7 +70,6 @@ def wide(spark: Any, typed: tuple[str, Any]) -> str:
     return name
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("key", [*COLUMNS, *OF_TIMES, *TRUNCATED, *ROUNDED])
 def test_bounds_are_those_of_the_rows(spark: Any, wide: str, key: str) -> None:
     table = IcebergTable.load(spark, wide)
@@ -129,7 +130,9 @@ ITEMS = {
     "date": TIMES,
     **dict.fromkeys(("timestamp", "timestamp_ntz"), ("hours({})", *TIMES)),
 }
-property_test = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+property_test = settings(
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def draw(data: st.DataObject, kind: str) -> pa.Array:
@@ -158,13 +161,10 @@ def raw(frame: Any) -> list[Any]:
 
 @pytest.fixture
 def in_new_york(spark: Any) -> Iterator[None]:
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    yield
-    spark.conf.set("spark.sql.session.timeZone", zone)
+    with spark_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        yield
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("in_new_york")
 @pytest.mark.parametrize("kind", TYPES)
 @property_test
@@ -177,7 +177,6 @@ def test_a_literal_is_the_value_and_prints_as_it(spark: Any, kind: str, data: st
     assert printed(spark, list(values), kind) == raw(texts)
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("in_new_york")
 @pytest.mark.parametrize(("kind", "item"), [(kind, item) for kind in ITEMS for item in ITEMS[kind]])
 @property_test

@@ -4,9 +4,6 @@
 there have three parts.
 """
 
-from __future__ import annotations
-
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +11,10 @@ import postgres
 import pytest
 import rest_server
 import thrift_server
+from nightly import NIGHTLY
 
 SESSION_CATALOG = "spark_catalog"
-CATALOGS = [SESSION_CATALOG, *(["jdbc", "rest"] if os.environ.get("NIGHTLY") else [])]
+CATALOGS = [SESSION_CATALOG, *(["jdbc", "rest"] if NIGHTLY else [])]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """dbt's own tests of snapshots whose source loses rows: ``hard_deletes`` in all its modes, on Iceberg tables."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -63,8 +61,8 @@ class TestNewRecordValidToCurrent(new_record_dbt_valid_to_current.BaseSnapshotNe
 
 
 TestNewRecordOfEphemeralModel = BaseSnapshotEphemeralHardDeletes
-TestNewRecordAndNewColumnByTimestamp = BaseSnapshotNewColumnTimestampStrategy
-TestNewRecordAndNewColumnByCheck = BaseSnapshotNewColumnSpecificCheckCols
+TestNewRecordAndNewColumnByTimestamp = pytest.mark.exhaustive(BaseSnapshotNewColumnTimestampStrategy)
+TestNewRecordAndNewColumnByCheck = pytest.mark.exhaustive(BaseSnapshotNewColumnSpecificCheckCols)
 TestNewRecordAndNewColumn = BaseSnapshotNewColumnWithDeletes
 TestInvalidate = BaseSimpleSnapshot
 TestIgnore = BaseSnapshotCheck

@@ -1,7 +1,5 @@
 """README's line for networks that reach PyPI and nothing else, in an empty environment (`make closed-network`)."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

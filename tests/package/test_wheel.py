@@ -1,7 +1,5 @@
 """The wheel, installed outside the repository: it holds everything, and dbt works with it."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sys

@@ -1,10 +1,7 @@
 """REST and JDBC catalogs that refuse, fail, answer late or lose their answers; and pyiceberg as a second client."""
 
-from __future__ import annotations
-
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -106,25 +103,6 @@ def test_an_answer_that_does_not_say_whether_it_was_committed(
     # Whichever it was, the next one finishes, and files of a commit that was made are still there.
     assert bool(merge(spark, table).rounds) != applied
     assert checksum(spark, table) == before
-
-
-def test_a_server_that_dies_between_the_request_and_the_answer(spark: Any, tmp_path: Path) -> None:
-    with rest_server.server(tmp_path / "dying") as dying:
-        table = deep_table(spark, use_rest(spark, dying))
-        dying.fail(Fault(seconds=60))
-        killer = threading.Thread(target=kill_after, args=(dying, dying.commits))
-        killer.start()
-        with pytest.raises(CommitStateUnknownError):
-            merge(spark, table)
-        killer.join()
-
-
-def kill_after(server: RestServer, commits: int) -> None:
-    """Kill a server that has received one more commit."""
-    deadline = time.monotonic() + 120
-    while server.commits == commits and time.monotonic() < deadline:
-        time.sleep(0.1)
-    server.process.kill()
 
 
 class Proxy:

@@ -1,7 +1,5 @@
 """The archive of Spark's classes, which one process leaves behind and later ones map."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,10 +4,7 @@ moto checks no version of a table and knows no pages. support/moto_server.py add
 itself behaves so, its throttling, its rights and Lake Formation are not tested.
 """
 
-from __future__ import annotations
-
 import json
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
@@ -19,10 +16,11 @@ from typing import Any, TypeVar
 
 import glue
 import pytest
+import s3
 from dbt_command import EVENTS, Project
 from jobs import EXTENSIONS, Jobs
 from pyspark.sql import SparkSession
-from sessions import checksum, open_session
+from sessions import checksum, open_quietly
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -30,7 +28,7 @@ from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import clustering_information, recluster
 
 T = TypeVar("T")
-MANY = 200
+MANY = 120  # more than a page
 SPARK = {
     "spark.ui.enabled": False,
     "spark.driver.memory": "1g",
@@ -48,14 +46,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[glue.Glu
 
 
 # What the worker does in its process.
-
-
-def begin(directory: Path, settings: dict[str, str]) -> None:
-    """Open a session, whose output goes to a file."""
-    with (directory / "printed").open("w") as printed:
-        os.dup2(printed.fileno(), 1)
-        os.dup2(printed.fileno(), 2)
-    open_session(directory, {}, settings)
 
 
 def make_table(name: str, files: int = 6) -> tuple[int, int]:
@@ -111,7 +101,7 @@ def overview(namespace: str) -> list[Any]:
 def test_tables_in_glue_are_reclustered(server: glue.Glue, tmp_path: Path) -> None:
     settings, place = server.settings(), tmp_path / "worker"
     place.mkdir()
-    pool = ProcessPoolExecutor(1, get_context("spawn"), begin, (place, settings))
+    pool = ProcessPoolExecutor(1, get_context("spawn"), open_quietly, (place, settings))
 
     def call(function: Callable[..., T], *arguments: Any) -> T:
         return pool.submit(function, *arguments).result()
@@ -155,8 +145,8 @@ def test_tables_in_glue_are_reclustered(server: glue.Glue, tmp_path: Path) -> No
         for project in projects:
             project.stop()
         pool.shutdown()
-    key = glue.SECRET_KEY.encode()
-    assert not any(glue.SECRET_KEY in text for text in printed)
+    key = s3.SECRET_KEY.encode()
+    assert not any(s3.SECRET_KEY in text for text in printed)
     files = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != "profiles.yml")
     assert [path.name for path in files if key in path.read_bytes()] == []
     objects = server.objects()

@@ -1,7 +1,5 @@
 """``dbt-recluster`` on real tables, through spark-submit and in a session of its own. dbt cannot be imported there."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -9,18 +7,13 @@ from typing import Any
 
 import pytest
 from clusters import cluster
-from dbt_command import Project, session_settings
 from jobs import Jobs
 from ports import HOST
 from runtime import iceberg_jar
-from sessions import hadoop_lake
-from tables import checksum, make_table
+from tables import checksum, keyed
 
 from dbt_recluster.maintenance import clustering_information
 
-EVENTS = """{{ config(materialized='incremental', cluster_by='k', automatic_clustering=false, recluster_final=true,
-                      recluster_depth=1, block_rows=250) }}
-select id, pmod(hash(id), 1000) as k from range(1000)"""
 # Needs Python on the executors, which a job must not.
 PYTHON_WORKER = """
 from pyspark.sql import SparkSession
@@ -40,13 +33,6 @@ def jobs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return Jobs(tmp_path_factory.mktemp("job"), tmp_path)
 
 
-def keyed(spark: Any, catalog: str) -> str:
-    """Make a table of six overlapping files that is sorted by ``k``."""
-    table = make_table(spark, f"{catalog}.sales", name="orders")
-    spark.sql(f"alter table {table} write locally ordered by k")
-    return table
-
-
 def depth(spark: Any, table: str) -> float:
     return float(clustering_information(spark, table, "k")["average_depth"])
 
@@ -55,7 +41,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
     spark: Any, catalog: str, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Neither Iceberg's jar nor its extensions are named, and the catalog stands in a file."""
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     settings = {name: value for name, value in jobs.settings.items() if "sql.catalog" in name}
     file = tmp_path_factory.mktemp("with a space") / "lake.conf"
     file.write_text("# the lake\n\n" + "".join(f"{name}  {value}\n" for name, value in settings.items()))
@@ -67,7 +53,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
 
 
 def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     names = ("lake.sales.nowhere", "lake.sales.orders")
     done = jobs.submit("recluster", *names, "--final", "--depth", "1", "--json", code=1)
@@ -83,29 +69,11 @@ def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: A
     assert checksum(spark, table) == before
 
 
-def test_a_model_s_key_and_options_reach_the_job(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, tmp_path / "warehouse")
-    lake = {**hadoop_lake(tmp_path / "warehouse"), "spark.sql.defaultCatalog": "lake"}
-    profile = {"method": "session", "server_side_parameters": session_settings(tmp_path, **lake)}
-    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
-    for _ in range(2):
-        assert "reclustered " not in project.succeed("run")
-
-    everything = jobs.run("recluster", "--catalog", "lake", "--json")
-    assert everything.answer["tables"] == []
-    assert "1 table of lake left out, by automatic_clustering: false" in everything.err
-
-    named = jobs.run("recluster", "lake.analytics.events", "--json")
-    (answer,) = named.answer["tables"]
-    assert (answer["cluster_key"], answer["rows"], answer["depth_after"]) == ("k", 2000, 1)
-    assert answer["blocks_out"] >= 2000 / 250
-
-
 def test_executors_need_no_python(
     spark: Any, catalog: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """On a standalone cluster whose workers have no Python on their PATH."""
-    table = keyed(spark, catalog)
+    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     directory = tmp_path_factory.mktemp("cluster")
     with cluster(directory, path=str(commands_without_python(directory))) as master:

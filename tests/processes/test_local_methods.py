@@ -1,7 +1,5 @@
 """`method: embedded`, and `method: session` with the user's own settings and catalogs; each dbt in its own process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +110,7 @@ def test_a_start_that_fails_is_not_in_the_way_of_the_next(tmp_path: Path) -> Non
     assert "[Row(1=1)]" in out
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("path", "message"),
     [

@@ -4,8 +4,6 @@ Each is installed from PyPI once, without what it needs to connect; where PyPI d
 makes the tables under the names that the manifest has. test_trino.py does the same with dbt-trino.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +12,6 @@ import pytest
 from dbt_command import Project
 from environments import packages
 from tables import checksum
-
-from dbt_recluster.job.command_line import main
 
 MODELS = {
     "orders.sql": """{{ config(materialized='incremental', cluster_by=['order_date', 'customer_id']) }}
@@ -69,7 +65,7 @@ def manifest(name: str, root: Path) -> Path:
 
 @pytest.mark.parametrize("name", list(DBTS))
 def test_tables_in_the_manifest_of_another_dbt_are_reclustered(
-    name: str, spark: Any, hadoop_catalog: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, spark: Any, hadoop_catalog: str, tmp_path: Path, run_json: Any
 ) -> None:
     path = manifest(name, tmp_path / "p")
     assert json.loads(path.read_text())["metadata"]["adapter_type"] == DBTS[name].profile["type"]
@@ -82,11 +78,11 @@ def test_tables_in_the_manifest_of_another_dbt_are_reclustered(
             spark.sql(f"insert into {table} select id * 7 % 1000, {days}, {days} from range(1000)")
     before = {each: checksum(spark, table) for each, table in tables.items()}
     option, value = DBTS[name].place
-    capsys.readouterr()
-    code = main(["recluster", "--manifest", str(path), option, value.format(hadoop_catalog), "--depth=1", "--json"])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    done = {each["table"]: each for each in json.loads(captured.out)["tables"]}
+    code, answer, err = run_json(
+        "recluster", "--manifest", str(path), option, value.format(hadoop_catalog), "--depth=1"
+    )
+    assert code == 0, err
+    done = {each["table"]: each for each in answer["tables"]}
     keys = {tables["orders"]: "order_date, customer_id", tables["daily"]: "event_date"}
     assert {table: each["cluster_key"] for table, each in done.items()} == keys
     assert done[tables["daily"]]["blocks_out"] >= 6

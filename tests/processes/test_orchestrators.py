@@ -1,7 +1,5 @@
 """The examples for Airflow and Dagster, run once each on an embedded lake; they take minutes to install."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -9,9 +7,10 @@ from pathlib import Path
 import pytest
 from dbt_command import EVENTS, Project
 from environments import program
+from nightly import NIGHTLY
 from programs import run
 
-pytestmark = pytest.mark.skipif("NIGHTLY" not in os.environ, reason="orchestrators are run at night: NIGHTLY=1")
+pytestmark = pytest.mark.skipif(not NIGHTLY, reason="orchestrators are run at night: NIGHTLY=1")
 EXAMPLES = Path(__file__).parents[2] / "integration_tests" / "orchestrators"
 
 

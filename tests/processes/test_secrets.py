@@ -1,7 +1,5 @@
 """A secret of a profile or a command is in no log, no artifact, no table, no environment and on no command line."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
@@ -85,7 +83,8 @@ def run_and_look(project: Project, *lakes: Path) -> str:
     return printed
 
 
-@pytest.mark.parametrize("method", ["embedded", "session"])
+@pytest.mark.alike
+@pytest.mark.parametrize("method", ["session", "embedded"])
 def test_a_secret_of_a_spark_in_this_process(method: str, tmp_path: Path) -> None:
     options = f"-Dderby.system.home={tmp_path} -Djavax.net.ssl.trustStorePassword={MARKER}"
     settings: dict[str, Any] = {**SECRETS, "spark.driver.extraJavaOptions": options}

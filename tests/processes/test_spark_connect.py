@@ -4,8 +4,6 @@ pyspark 4.0 with Connect comes from PyPI and Iceberg's runtime for it from Maven
 reached, the tests are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

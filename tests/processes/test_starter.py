@@ -1,7 +1,5 @@
 """Spark is started with settings from files, whatever characters they have, beside the user's own files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`method: thrift`: models are built over the connection, and `recluster_session` reclusters them in dbt's process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """dbt-trino builds tables with a real Trino, and the command clusters them by the manifest, run after run."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ import trino
 from dbt_command import Project
 from ports import HOST
 from sessions import UNCACHED, catalog_settings, of_postgres
-
-from dbt_recluster.job.command_line import main
 
 RUNS = 6
 ROWS = 20_000  # of each run
@@ -62,22 +58,15 @@ def server(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tri
 class Shop:
     """A project of dbt-trino's, and the command on its manifest."""
 
-    def __init__(self, directory: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
+    def __init__(self, directory: Path, port: int, run_json: Any) -> None:
+        self._run_json = run_json
         models = {"Orders.sql": ORDERS}
         for name, (config, _) in MODELS.items():
             key, *others = config.split("; ")
             recluster = f"{{'cluster_by': {key.partition('=')[2]}, 'block_rows': 4000, 'depth': 1}}"
             arguments = ", ".join(["materialized='incremental'", *others, f"meta={{'recluster': {recluster}}}"])
             models[f"{name}.sql"] = f"{{{{ config({arguments}) }}}}{SQL}"
-        profile = {
-            "type": "trino",
-            "method": "none",
-            "user": "tests",
-            "host": HOST,
-            "port": port,
-            "threads": 2,
-        }
+        profile = {"type": "trino", "method": "none", "user": "tests", "host": HOST, "port": port, "threads": 2}
         place = {"database": "iceberg", "schema": "sales"}
         self._project = Project(directory, {**profile, **place}, models, dbt=[trino.dbt()])
         self._project.write("macros/generate_schema_name.sql", SCHEMA_NAME)
@@ -88,12 +77,9 @@ class Shop:
 
     def recluster(self, *arguments: str) -> tuple[dict[str, Any], str]:
         """Run the command; return what it did to each table, and standard error."""
-        self._capsys.readouterr()
-        code = main(["recluster", *arguments, "--json"])
-        captured = self._capsys.readouterr()
-        assert code == 0, captured.err
-        tables = json.loads(captured.out)["tables"]
-        return {each["table"].removeprefix(f"{CATALOG}."): each for each in tables}, captured.err
+        code, answer, err = self._run_json("recluster", *arguments)
+        assert code == 0, err
+        return {each["table"].removeprefix(f"{CATALOG}."): each for each in answer["tables"]}, err
 
     @property
     def manifest(self) -> tuple[str, ...]:
@@ -103,13 +89,8 @@ class Shop:
         return ("--manifest", str(target / "manifest.json"), *results)
 
 
-def test_tables_of_dbt_trino(
-    spark: Any,
-    server: trino.Trino,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    shop, figures = Shop(tmp_path / "shop", server.port, capsys), []
+def test_tables_of_dbt_trino(spark: Any, server: trino.Trino, tmp_path: Path, run_json: Any, capsys: Any) -> None:
+    shop = Shop(tmp_path / "shop", server.port, run_json)
 
     def read(name: str, where: str | None = None) -> trino.Answer:
         # All columns: the key alone is compressed to nothing.
@@ -138,19 +119,15 @@ def test_tables_of_dbt_trino(
         assert counts() == rows == counts_of_spark()
         for name in MODELS:
             whole = read(name, "true")
-            figures.append(
-                f"run {number + 1}, {name}: {before[name].bytes_read:,} bytes and {before[name].rows_read:,} rows "
-                f"read before, {after[name].bytes_read:,} and {after[name].rows_read:,} after, of "
-                f"{whole.bytes_read:,} and {whole.rows_read:,}"
-            )
+            bytes_read = [f"{each.bytes_read:,}" for each in (before[name], after[name], whole)]
+            with capsys.disabled():
+                print("\nrun {}, {}: {} bytes read before, {} after, of {}".format(number + 1, name, *bytes_read))
             assert after[name].rows == before[name].rows
             # Trino skips pages within the file of a load, so that a load costs a read of one column of a curve little.
             # Of two loads of five blocks each, a read of one column opens up to three blocks each.
             share = 1 / 2 if number > 1 else 2 / 3
             most = share * whole.bytes_read if name == "curve" else before[name].bytes_read
             assert after[name].bytes_read < most or not number
-    with capsys.disabled():
-        print("\n" + "\n".join(figures))
 
     # Trino's counts of distinct values survive the expiry of the snapshots that they were made for.
     known = {name: distinct(name) for name in MODELS}
@@ -197,7 +174,7 @@ def test_tables_of_dbt_trino(
     assert counts() == rows == counts_of_spark()
 
 
-def test_reads_of_its_event_listener(server: trino.Trino, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reads_of_its_event_listener(server: trino.Trino, tmp_path: Path, run_json: Any) -> None:
     """As docs/guides/query-logs.md has it: from an event for each query to a threshold by cost."""
     table, read = "iceberg.logged.orders", "select max(id) from {} where k between 500 and 520"
     server.ask("create schema if not exists iceberg.logged")
@@ -221,15 +198,11 @@ def test_reads_of_its_event_listener(server: trino.Trino, tmp_path: Path, capsys
             lines.write(json.dumps({"query": event["metadata"]["query"], "time": event["createTime"], **place}) + "\n")
 
     def run(*arguments: str) -> dict[str, Any]:
-        capsys.readouterr()
-        assert main([*arguments, f"{CATALOG}.logged.orders", "--json"]) == 0, capsys.readouterr().err
-        (answer,) = json.loads(capsys.readouterr().out)["tables"]
-        return answer
+        code, answer, err = run_json(*arguments, f"{CATALOG}.logged.orders")
+        assert code == 0, err
+        return answer["tables"][0]
 
     imported = run("import-reads", f"--query-log={log}", "--dialect=trino", f"--logged-as={table}")
-    print(imported)
     assert imported["scans"] == 10
-    done = run("recluster", "--cluster-by=k", "--depth=auto", "--block-rows=1000", "--final")
-    print(done)
-    assert done["rounds"]
+    assert run("recluster", "--cluster-by=k", "--depth=auto", "--block-rows=1000", "--final")["rounds"]
     assert server.ask(read.format(table)).bytes_read < before / 2

@@ -1,7 +1,5 @@
 """Benchmarks in short: two reclusters, other writers, lost workers and kills cost no row."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -42,6 +40,7 @@ def test_two_workers_recluster_and_a_lost_one_costs_no_row(tmp_path: Path) -> No
         assert lost["writer"].startswith(writer)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
 def test_a_killed_recluster_loses_nothing(more: list[str], tmp_path: Path) -> None:
     """`python benchmarks/killed.py` does the same fifty times; what it finds wrong is an error."""
@@ -53,16 +52,10 @@ def test_a_killed_recluster_loses_nothing(more: list[str], tmp_path: Path) -> No
 
 
 def test_the_integration_project_keeps_every_row(tmp_path: Path) -> None:
-    """Six loads with every data test; `make project` runs ten, and the demo twenty of ten times as many rows."""
+    """Five loads with every data test; `make project` runs ten, and the demo twenty of ten times as many rows."""
     project = BENCHMARKS.with_name("integration_tests")
     options = [
-        "--loads",
-        "6",
-        "--scale",
-        "0.01",
-        "--block-rows",
-        "2000",
-        "--lakehouse",
-        tmp_path / "lakehouse",
+        *("--loads", "5", "--scale", "0.01"),
+        *("--block-rows", "2000", "--lakehouse", tmp_path / "lakehouse"),
     ]
     run(sys.executable, "loads.py", "--build", *options, cwd=project, timeout=1800)

@@ -1,7 +1,5 @@
 """Clustered models, and what a test asks about their tables."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

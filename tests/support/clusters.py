@@ -1,7 +1,5 @@
 """A standalone Spark cluster of processes on this machine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

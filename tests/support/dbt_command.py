@@ -1,7 +1,5 @@
 """Run the `dbt` command in processes of its own, as users do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Install Debian's packages where this process may: as root, or by a sudo that asks for no password."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Packages are in ~/.cache/dbt-recluster-tests, jars in Maven's local repository.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

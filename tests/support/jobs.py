@@ -1,7 +1,5 @@
 """``dbt-recluster`` in processes of its own, where dbt cannot be imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

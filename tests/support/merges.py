@@ -1,14 +1,12 @@
 """Merges alone, without a plan: every partition of a table as one group."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from tables import insert_extremes, merge_method
+from tables import create_table, insert_extremes, merge_method
 
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -66,14 +64,11 @@ def typed_table(spark: Any) -> Iterator[str]:
     """A table with a column of every type that a key may have; many values are NULL, some extreme."""
     schema = f"t_{uuid.uuid4().hex[:12]}"
     spark.sql(f"create schema {schema}")
-    name = f"{schema}.typed"
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
-    spark.sql(
-        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, u string, b binary, "
-        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, "
-        "st struct<x: int, `a b`: string>) "
-        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
+    columns = (
+        "id bigint, i int, l bigint, d double, f float, s string, u string, b binary, n decimal(20, 3), "
+        "w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>"
     )
+    name = create_table(spark, f"{schema}.typed", columns, SMALL_ROW_GROUPS)
     spark.sql(
         f"""
             insert into {name} select /*+ repartition(3) */ id,

@@ -4,8 +4,6 @@ moto itself takes every UpdateTable, whatever its VersionId, and gives all table
 moto's environment: ``python moto_server.py HOST PORT``.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from typing import Any

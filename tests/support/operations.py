@@ -1,7 +1,5 @@
 """What the tests of the operations share: a project with one table of overlapping loads, and a way to call."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

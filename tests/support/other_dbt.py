@@ -1,7 +1,5 @@
 """A pytest plugin: no module comes from the dbt-core of the project's environment, behind the one that is tested."""
 
-from __future__ import annotations
-
 import sys
 from importlib import metadata
 from pathlib import Path

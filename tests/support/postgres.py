@@ -1,7 +1,5 @@
 """A PostgreSQL server of one's own for as long as a benchmark or a test runs, in a directory of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

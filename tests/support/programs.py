@@ -1,7 +1,5 @@
 """Run programs: one to its end, a server while a test lasts, a benchmark for its figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

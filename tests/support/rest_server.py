@@ -8,8 +8,6 @@ The process is this file, run as a program: Python serves HTTP and calls a JVM. 
 pyspark takes every error of a JVM for one of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

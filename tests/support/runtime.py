@@ -1,7 +1,5 @@
 """The Iceberg runtime and the Java that the tests run with."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

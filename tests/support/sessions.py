@@ -1,7 +1,5 @@
 """Spark sessions on a catalog named ``lake`` that several processes share: a directory, or PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +39,14 @@ def open_session(directory: Path, catalog: Mapping[str, str], settings: Mapping[
         **(settings or {}),
     }
     return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def open_quietly(directory: Path, settings: Mapping[str, str]) -> None:
+    """Open the session of a worker process; what it and its JVM print goes to a file."""
+    with (directory / f"printed-{os.getpid()}").open("w") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    open_session(directory, {}, settings)
 
 
 def catalog_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:

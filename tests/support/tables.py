@@ -1,7 +1,5 @@
 """Real tables for tests, and what is in them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -95,6 +93,33 @@ def forget_checkpoints() -> None:
     checkpoint._REMEMBERED.clear()
 
 
+def create_table(
+    spark: Any, name: str, columns: str, properties: dict[str, Any] | None = None, partitioned: str | None = None
+) -> str:
+    """Create a table whose files are written as its loads come; return its name."""
+    given = {"write.distribution-mode": "none", **(properties or {})}
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+    clause = f"partitioned by ({partitioned})" if partitioned else ""
+    spark.sql(f"create or replace table {name} ({columns}) using iceberg {clause} tblproperties ({listed})")
+    return name
+
+
+def call(spark: Any, procedure: str, table: str, *arguments: str) -> None:
+    """Call a procedure of Iceberg's on a table of the current catalog."""
+    given = ", ".join([f"table => '{table}'", *arguments])
+    spark.sql(f"call {spark.catalog.currentCatalog()}.system.{procedure}({given})")
+
+
+def expire(spark: Any, table: str, keep: int = 1) -> None:
+    """Expire all snapshots but the last, as an engine does that knows nothing of this package."""
+    call(spark, "expire_snapshots", table, "older_than => timestamp '2999-01-01'", f"retain_last => {keep}")
+
+
+def compact(spark: Any, table: str) -> None:
+    """Rewrite all files as others do."""
+    call(spark, "rewrite_data_files", table, "options => map('rewrite-all', 'true')")
+
+
 def append(spark: Any, table: str, start: int, rows: int, *, files: int = 1, seed: int = 0, keys: int = 1000) -> None:
     """Append rows with random keys: ``id`` unique, ``k`` between 0 and ``keys``, ``v`` a word."""
     spark.sql(
@@ -115,21 +140,23 @@ def make_table(
     properties: dict[str, Any] | None = None,
 ) -> str:
     """Make a table of ``id, k, v`` with overlapping files of about ``rows`` rows each, loaded by one commit."""
-    table = f"{schema}.{name}"
-    listed = ", ".join(
-        f"'{key}' = '{value}'" for key, value in {"write.distribution-mode": "none", **(properties or {})}.items()
-    )
-    clause = f"partitioned by ({partitioned})" if partitioned else ""
-    spark.sql(f"create table {table} (id bigint, k int, v string) using iceberg {clause} tblproperties ({listed})")
+    table = create_table(spark, f"{schema}.{name}", "id bigint, k int, v string", properties, partitioned)
     if files:
         append(spark, table, 0, files * rows, files=files, keys=keys)
     return table
 
 
+def keyed(spark: Any, schema: str, name: str = "t", order: str = "k", rows: int = 100, **options: Any) -> str:
+    """Make a table of six overlapping files with a sort order, and options among its properties."""
+    properties = {f"recluster.option.{option}": value for option, value in options.items()}
+    table = make_table(spark, schema, name=name, rows=rows, properties=properties)
+    spark.sql(f"alter table {table} write locally ordered by {order}")
+    return table
+
+
 def make_even_table(spark: Any, schema: str, loads: int = 4) -> str:
     """Make a table of loads that cover all keys ``k`` from 0 to 999, in ten files each; ``p`` is 0."""
-    table, properties = f"{schema}.t", "('write.distribution-mode' = 'none')"
-    spark.sql(f"create table {table} (k bigint, p int) using iceberg tblproperties {properties}")
+    table = create_table(spark, f"{schema}.t", "k bigint, p int")
     for _ in range(loads):
         spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
     return table
@@ -220,20 +247,24 @@ def local_path(location: str) -> Path:
     return Path(unquote(urlparse(location).path))
 
 
+def directory(spark: Any, name: str) -> Path:
+    return local_path(IcebergTable.load(spark, name).java.location())
+
+
 def data_files(spark: Any, name: str) -> set[Path]:
-    root = local_path(IcebergTable.load(spark, name).java.location())
-    return {path for path in (root / "data").rglob("*.parquet") if "-deletes" not in path.name}
+    files = (directory(spark, name) / "data").rglob("*.parquet")
+    return {path for path in files if "-deletes" not in path.name}
 
 
 def orphans(spark: Any, name: str) -> set[Path]:
     """Return the data and delete files in the table's directory that no snapshot refers to."""
-    root = local_path(IcebergTable.load(spark, name).java.location()) / "data"
     known = {
         local_path(row[0])
         for which in ("all_data_files", "all_delete_files")
         for row in spark.sql(f"select file_path from {name}.{which}").collect()
     }
-    return {path for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known}
+    files = (directory(spark, name) / "data").rglob("*")
+    return {path for path in files if path.suffix in (".parquet", ".puffin") and path not in known}
 
 
 def metadata_file(spark: Any, name: str) -> str:

@@ -1,7 +1,5 @@
 """Spark's own Thrift server, from pyspark's jars."""
 
-from __future__ import annotations
-
 import os
 from collections import ChainMap
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ The pair that PyPI has is left to `make test-all`. Each Spark and dbt is in a fo
 environment on Python's path; jars come from Maven's local repository, or from Maven Central.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 from environments import from_maven, packages
+from nightly import NIGHTLY
 
 # Of each Spark the newest Iceberg first.
 PAIRS = [
@@ -28,8 +27,8 @@ PAIRS = [
     ("4.0.5", "1.10.2"),
     ("3.5.9", "1.11.0"),
 ]
-# What differs between versions, with merges of every format; and more for the newest pair, at night (NIGHTLY=1) for the
-# newest Iceberg of each Spark.
+# What differs between versions, with a merge of format version 3, and of all at night (NIGHTLY=1). More for the newest
+# pair, at night for the newest Iceberg of each Spark.
 SHORT = [
     *(
         f"tests/iceberg/test_{name}.py"
@@ -44,6 +43,7 @@ CORE = [
     *(f"tests/iceberg/test_{name}.py" for name in ("merge", "conflicts", "commit_checks", "event_logs")),
     "tests/functional/test_clustering.py",
 ]
+QUICK = [] if NIGHTLY else ["-m", "not exhaustive and not thorough"]
 # For the newest pair of all, by S3FileIO.
 STORAGE = ["tests/processes/test_s3.py"]
 # dbt-core without its parser, which downloads a binary from outside PyPI, and which no command here needs; and what
@@ -81,15 +81,15 @@ def before_path(folder: Path) -> str:
 def run_pair(pair: tuple[str, str]) -> bool:
     """Run the core on one pair, and return whether all passed."""
     spark, iceberg = pair
-    newest = next(each for each in PAIRS if each[0] == spark) if os.environ.get("NIGHTLY") else PAIRS[0]
-    tests = [*(CORE if pair == newest else SHORT), *(STORAGE if pair == PAIRS[0] else [])]
+    newest = next(each for each in PAIRS if each[0] == spark) if NIGHTLY else PAIRS[0]
+    tests = [*(CORE if pair == newest else [*QUICK, *SHORT]), *(STORAGE if pair == PAIRS[0] else [])]
     return run(f"Spark {spark} with Iceberg {iceberg}", f"{spark}-{iceberg}", fetched(*pair), tests)
 
 
 def run_dbt() -> bool:
-    """Run tests and three loads of the demo on another dbt, and return whether all passed."""
+    """Run tests and five loads of the demo on another dbt, and return whether all passed."""
     folder = packages(f"dbt-core-{DBT}", "--no-deps", *OF_DBT)
-    tests = ["-p", "other_dbt", *TESTS_OF_DBT]
+    tests = ["-p", "other_dbt", *QUICK, *TESTS_OF_DBT]
     demo = [sys.executable, *DEMO]
     return run(f"dbt-core {DBT}", f"dbt-{DBT}", {"PYTHONPATH": before_path(folder)}, tests, demo)
 
@@ -99,7 +99,7 @@ def run(name: str, file: str, environment: dict[str, str], tests: list[str], dem
     log, summary = BUILD / f"versions-{file}.log", BUILD / f"versions-{file}.txt"
     summary.unlink(missing_ok=True)
     environment = {**os.environ, **environment, "TEST_SUMMARY": str(summary), "TEST_NAME": name}
-    command = [sys.executable, "-m", "pytest", *tests, "-m", "not exhaustive", *sys.argv[1:]]
+    command = [sys.executable, "-m", "pytest", "-m", "not exhaustive", *tests, *sys.argv[1:]]
     began = time.monotonic()
     with log.open("w") as output:
         given: dict[str, Any] = {"env": environment, "stdout": output, "stderr": output, "check": False}

@@ -1,7 +1,5 @@
 """What all tests without Spark share."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 

@@ -1,7 +1,5 @@
 """Box trees against brute force: where each row goes, what each box holds, and how boxes tile."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 
@@ -160,30 +158,6 @@ def test_rows_that_fit_are_cut_only_if_that_pays(table: Rows, per_block: float) 
     cost = box_costs(tree.lower, tree.upper, table.parts).sum() + per_block * len(tree)
     assert cost <= whole + 1e-9
     assert len(table.cut(size, 1e6)) == 1
-
-
-DEGENERATE = {
-    "one row": [[5], [5]],
-    "all equal": [[5] * 3_000, [5] * 3_000],
-    "one column equal": [[5] * 3_000, list(range(3_000))],
-    "both columns the same": [list(range(3_000))] * 2,
-    "one value has most rows": [[5] * 2_900 + list(range(100)), list(range(3_000))],
-    "two values": [[0, 1] * 1_500, [0] * 1_500 + [1] * 1_500],
-    "four columns, one of use": [[1] * 3_000, [2] * 3_000, list(range(3_000)), [3] * 3_000],
-}
-
-
-@pytest.mark.parametrize("limit", [7, 100, 2_999, 3_000])
-@pytest.mark.parametrize("kind", DEGENERATE)
-def test_degenerate_rows_are_cut_too(kind: str, limit: int) -> None:
-    table = ranked(DEGENERATE[kind], 10)
-    tree = table.cut(limit, 0.1)
-    count = np.bincount(tree.box_of(table.points.rank, table.share), minlength=len(tree))
-    families = shared_boxes(tree)
-    assert count.sum() == len(table.share)
-    assert all(count[members].mean() <= limit for members in families)
-    # Shares of equal rows differ by chance, for which a limit of few rows leaves no room.
-    assert limit < 100 or count.max() <= limit
 
 
 def test_the_height_of_a_tree_is_limited() -> None:

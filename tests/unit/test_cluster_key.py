@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from typing import Any
@@ -89,6 +87,13 @@ id; drop table x | days(ts)) -- """
         ("truncate(3, ratio)", "needs"),
         (["to_date(ts)", "days(TS)"], "twice"),
         ("to_date(NAME)", r"^cluster_by item to_date\(NAME\): Name is string"),
+        ("hilbert()", r"item hilbert\(\): a curve has two to four columns, not 0"),
+        ("hilbert(id, ts, name, day, price)", "a curve has two to four columns, not 5"),
+        ("hilbert(id, hilbert(ts, day))", r"item hilbert\(ts, day\): a curve must be the last item"),
+        (["hilbert(id, ts)", "day"], r"item hilbert\(id, ts\): a curve must be the last item"),
+        ("hilbert(id, ID)", "cluster_by names id twice"),
+        (["days(ts)", "hilbert(id, ts)"], "cluster_by names ts twice, once on a curve"),
+        ("hilbert(id, nope)", "item nope: there is no column 'nope'"),
     ],
 )
 def test_what_is_no_key_is_refused_with_the_reason(written: Any, message: str) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from dbt_recluster.key.columns import Columns, quote, quote_if_needed, unquote

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import examples
 
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -122,7 +123,7 @@ def test_a_number_without_end_is_no_boundary() -> None:
     assert read_back(curve_of(SAMPLES["int"], SAMPLES["text"]), shortened=endless) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(["int", "text", "double", "decimal"]), st.data())
 def test_no_change_to_a_property_is_an_error(kind: str, data: st.DataObject) -> None:
     sample = SAMPLES[kind][:2_000]

@@ -1,7 +1,5 @@
 """Reads that a model declares, and its conditions, as they are written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -91,6 +89,7 @@ def test_conditions_are_parsed() -> None:
 
 
 AFTER = [5, "5", [], {}, {"weeks": 1}, {"days": 0}, {"rows": "many"}, {"share": 1.1}]
+AFTER += [{unit: 1e308} for unit in ("hours", "days", "rows", "commits")]
 WHEN: list[Any] = [
     *(
         0.9,

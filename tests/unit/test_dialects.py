@@ -1,7 +1,5 @@
 """Queries of other engines, translated to Spark by sqlglot."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """dbt imports every top-level module called dbt_* in every command of the environment, whatever the adapter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

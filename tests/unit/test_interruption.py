@@ -1,7 +1,5 @@
 """Blocks that a signal ends, without Spark."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Which Spark, Iceberg jar, settings and Java a session starts with, and those that are refused."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """Paths of files and directories: which are one, and which lie within another."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

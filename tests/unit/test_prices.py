@@ -1,7 +1,5 @@
 """Prices: what seconds and bytes cost, and what is no price."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a table records: the levels of its blocks, the reads of its queries, the changes since the last recluster."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Iterable, Iterator

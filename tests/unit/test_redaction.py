@@ -1,7 +1,5 @@
 """What a secret looks like, in settings, commands and text."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -3,8 +3,6 @@
 And the documentation has every reason that the tool gives for doing nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Blocks that merges along a curve have written in vain, and what wakes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Properties as the first version wrote them keep their state, and what no version wrote counts as lost."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """What a connection says of its catalogs, and how often it is asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The texts of a build: queries put into others, hooks that recluster their model, values of a seed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The keys of a profile, the settings of `recluster_session`, and what is secret in them."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path
@@ -74,6 +72,10 @@ SUBMIT = ["spark-submit"]
         *(
             ({"recluster_submit": words}, "recluster_submit must be a list of words")
             for words in ("spark-submit --master yarn", [], [["a"]], {"a": 1})
+        ),
+        *(
+            ({key: "flase"}, f"`{key}`: 'flase' is not ")  # the value of a switch or a number is shown
+            for key in ("class_archive", "connect_retries", "connect_timeout", "retry_all", "use_ssl")
         ),
         *(
             ({"recluster_submit": SUBMIT, "recluster_submit_timeout": limit}, "_timeout must be a number")
@@ -185,12 +187,6 @@ def test_a_key_of_the_wrong_type_is_named_without_its_value(wrong: dict[str, Any
         remote(**wrong)
     assert "12345678" not in str(e.value)
     assert next(iter(wrong)) in str(e.value)
-
-
-@pytest.mark.parametrize("key", ["class_archive", "connect_retries", "connect_timeout", "retry_all", "use_ssl"])
-def test_the_value_of_a_switch_or_a_number_is_shown(key: str) -> None:
-    with pytest.raises(ValidationError, match=f"`{key}`: 'flase' is not "):
-        credentials(**{key: "flase"})
 
 
 def test_spark_connect_is_refused_in_one_sentence() -> None:

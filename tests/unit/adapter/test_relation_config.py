@@ -1,7 +1,5 @@
 """What is altered so that a table has the clustering of its model, and which loads are sorted along its curve."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

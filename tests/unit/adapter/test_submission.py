@@ -1,7 +1,5 @@
 """`recluster_submit`: commands that end well and otherwise, in place of spark-submit."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

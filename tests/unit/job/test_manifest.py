@@ -1,7 +1,5 @@
 """dbt's files as data, the selection of nodes without dbt, and compiled SQL with names that Spark understands."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator
@@ -118,11 +116,6 @@ def test_a_file_that_is_no_manifest(tmp_path: Path, text: str | None, message: s
         path.write_text(text)
     with pytest.raises(ManifestError, match=message):
         Manifest.read(path)
-
-
-def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None:
-    path = write(tmp_path / "manifest.json", NODES, SCHEMA.replace("v12", "v13"), news={"a": 1})
-    assert set(Manifest.read(path).nodes) == {each["unique_id"] for each in NODES}
 
 
 @pytest.mark.parametrize("version", ["v12", "v20"])

@@ -1,7 +1,5 @@
 """Operations on tables, one after the other. The operation is a stub; what runs it is not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace

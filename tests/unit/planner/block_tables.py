@@ -1,13 +1,12 @@
 """Tables of real records for tests: blocks hold actual keys, and a merge sorts and cuts them."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import examples
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, Reads, plan
 from dbt_recluster.planner.planning import simulate_rounds
@@ -169,4 +168,4 @@ READS = st.none() | RANGES.map(lambda rows: Reads(*map(list, zip(*rows, strict=T
 def any_table(**more):
     """Decorate a test of every strategy with any table, policy and reads, and with more values."""
     of_all = given(table=TABLES, policy=POLICIES, reads=READS, **more)
-    return lambda test: settings(max_examples=100 * len(STRATEGIES))(of_all(test))
+    return lambda test: settings(max_examples=examples(100 * len(STRATEGIES)))(of_all(test))

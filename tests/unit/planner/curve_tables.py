@@ -1,7 +1,5 @@
 """Tables of real rows under a curve: blocks hold rows, and a merge cuts them as the product does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Naive twins of the planner's arithmetic: quadratic, straight from the definitions."""
 
-from __future__ import annotations
-
 import math
 from decimal import ROUND_HALF_UP, Decimal
 

@@ -1,7 +1,5 @@
 """Tables of real rows of compound keys, of which the planner is told what a table format records of their columns."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass

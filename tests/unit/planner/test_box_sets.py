@@ -4,8 +4,6 @@ Borders along a curve are estimates, so a merge may not lower the depth that it 
 then rest, until others arrive (see `checkpoint.SettledBlocks`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +13,7 @@ from block_tables import check_sets
 from curve_tables import WIDTH, Block, CurveTable, curve_over, cut_at_once, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import examples
 
 from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import Policy, plan
@@ -60,7 +59,7 @@ def load(table, rows, is_sorted=False, partition=0):
 
 
 @pytest.mark.parametrize("leading", [st.just(0), st.integers(1, 2)], ids=["curve alone", "leading columns"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_recluster_after_each_load_ends_within_limits_and_loses_no_row(leading, data):
     table, loads = data.draw(tables(leading))
@@ -96,7 +95,7 @@ def described_sets(table, planned):
 
 
 # A limit may part blocks of equal boxes and rows, which the planner cannot tell apart.
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(st.just(0), st.builds(Policy, depth=DEPTHS)), st.booleans(), st.randoms())
 def test_the_same_blocks_give_the_same_plan_in_any_order(table, recluster, random):
     table, loads = table

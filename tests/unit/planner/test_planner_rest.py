@@ -3,7 +3,6 @@
 import random
 from functools import partial
 
-import pytest
 from block_tables import Block, rounds
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,22 +37,6 @@ def tables(draw):
 def test_plan_and_merge_end_whatever_is_recorded(table, policy):
     columns, blocks = table
     rows_rewritten(blocks, columns, policy, MOST_ROUNDS)
-
-
-@pytest.mark.parametrize("second", TYPES)
-@pytest.mark.parametrize("first", TYPES)
-def test_every_pair_of_types_comes_to_rest(first, second):
-    draw = random.Random(f"{first} {second}")
-    sizes = [len(TYPES[kind][1]) for kind in (first, second)]
-    for recorded in ("whole whole", "cut whole", "whole cut", "rounded cut", "cut rounded", "missing whole"):
-        columns = [Column(kind, how) for kind, how in zip((first, second), recorded.split(), strict=True)]
-        table = [
-            Block(tuple(sorted(tuple(draw.randrange(-1, size) for size in sizes) for _ in range(8)))) for _ in range(12)
-        ]
-        for depth in (1, 2):
-            policy = Policy(depth=depth, block_rows=8, max_level=UNCOUNTED)
-            # Each row is rewritten about as often as if all was known.
-            assert rows_rewritten(table, columns, policy, MOST_ROUNDS) <= 4 * 8 * 12
 
 
 def test_loads_of_texts_that_are_cut_off_are_merged_as_seldom_as_others():

@@ -1,7 +1,6 @@
 """Blocks that are rewritten whatever their depth: small neighbours, together, and blocks with many deleted rows."""
 
 import math
-from dataclasses import replace
 
 import block_tables
 import pytest
@@ -89,21 +88,6 @@ def test_neighbours_are_joined_as_their_naive_twin_says(rows):
     assert sorted(sets_of(in_order(rows))) == naive_compactions(rows, 100)
 
 
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_a_compaction_has_a_small_block_and_leaves_fewer(table, policy):
-    policy = replace(policy, strategy="payback", depth=1e6)  # no table is that deep
-    for block_set in plan(describe(table), policy).block_sets:
-        members = [table[place] for place in block_set.blocks]
-        if len(members) == 1:
-            continue  # for its deleted rows
-        full_bytes = policy.block_bytes or math.inf
-        assert any(2 * len(m.keys) < policy.block_rows and 20 * len(m.keys) < full_bytes for m in members)
-        assert all(3 * len(m.keys) < 2 * policy.block_rows for m in members)
-        assert block_set.expected_blocks < len(members)
-        levels = [block.level for block in members]
-        assert block_set.level >= min(levels) + (min(levels) < max(levels))
-
-
 FOUR, FIVE = [(0, 5), (10, 15), (20, 25), (30, 35)], [[0, 1, 2, 3]]
 
 
@@ -132,10 +116,6 @@ def test_a_block_whose_bounds_its_run_accounts_for_is_not_crossed():
 @pytest.mark.parametrize(
     ("blocks", "policy", "sets"),
     [
-        (in_order([100, 100, 10, 10, 10]), {}, []),  # a tail too small to be worth it waits
-        (in_order([100, 100, 10, 10, 10, 10]), {}, [[2, 3, 4, 5]]),
-        (in_order([70, 10, 10]), {}, []),
-        (in_order([60, 10]), {}, []),
         (build([*FOUR[:3], (0, 25)], rows=[20] * 4), {}, FIVE),  # a small block over others goes along
         (in_order([10] * 8, partition=[0] * 4 + [1] * 4), {}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
         (in_order([10] * 4, bytes=[60] * 4), {}, FIVE),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from statistics import geometric_mean, mean
 

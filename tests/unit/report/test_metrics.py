@@ -1,7 +1,5 @@
 """The overview's file for Prometheus, read back by its own parser and, where it is installed, by promtool."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

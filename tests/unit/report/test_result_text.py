@@ -1,7 +1,5 @@
 """What is said of a recluster: the line of its result, the plan of a dry run, and the progress of a round."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Sequence

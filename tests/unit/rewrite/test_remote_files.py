@@ -1,7 +1,5 @@
 """How DuckDB's threads read remote files: each the bytes at its own place, in few requests."""
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -1,7 +1,5 @@
 """Where sorted sets are split, without Spark: sizes hold whatever the counts are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
