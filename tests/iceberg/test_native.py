@@ -273,6 +273,27 @@ def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str) -> 
     assert len({path.parent for path in paths}) == len(paths) > 5
 
 
+def test_dictionaries_are_for_columns_of_which_most_row_groups_have_one(spark: Any, schema: str) -> None:
+    """Java decides for each row group by its first page, and the first row group need not be like the others."""
+    small = {**SMALL_ROW_GROUPS, "write.parquet.row-group-size-bytes": 20_000}
+    name = create_table(spark, f"{schema}.t", "k bigint, first_only bigint, first_not bigint", small)
+    for load in range(2):
+        rows = spark.range(20_000).repartition(1).sortWithinPartitions("id")
+        columns = [f"id * 2 + {load}", "if(id < 2000, id % 3, xxhash64(id))", "if(id < 2000, xxhash64(id), id % 3)"]
+        rows.selectExpr(*map("{} as {}".format, columns, spark.table(name).columns)).writeTo(name).append()
+    for written in (False, True):
+        if written:
+            recluster_keeping_rows(spark, name, "k", depth=1, block_rows=20_000)
+            assert writers(spark, name) == ["native"]
+        for row in spark.sql(f"select file_path from {name}.files").collect():
+            footer = pq.ParquetFile(local_path(row.file_path)).metadata
+            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+            assert len(groups) > 4
+            chunks = [group.column(place) for group in groups for place in (1, 2)]
+            shares = Counter(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page)
+            assert shares == {"first_not": len(groups)} if written else 0 < shares["first_only"] < shares["first_not"]
+
+
 def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=200)
     with spark_settings(spark, {SWITCH: "false"}):

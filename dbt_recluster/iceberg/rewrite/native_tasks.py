@@ -255,15 +255,14 @@ class _Worker:
         return scan, self._dictionaries(paths[-1])
 
     def _dictionaries(self, path: str) -> list[str]:
-        """Return the columns, by paths in the schema of the new files, that a file has whole dictionaries for."""
-        query = (
-            "select path_in_schema, encodings from parquet_metadata($file) where row_group_id = 0 "
-            "and dictionary_page_offset is not null"
-        )
-        rows = self._connection.execute(query, {"file": path}).fetchall()
-        encodings = {str(name).replace(", ", "."): str(text).split(", ") for name, text in rows}
+        """Return the columns, by paths in the schema of new files, of which most row groups have whole dictionaries."""
         # Java's writer adds PLAIN where it has given a dictionary up. In other files, it is the dictionary's own.
-        return [name for name, used in encodings.items() if "RLE_DICTIONARY" in used or "PLAIN" not in used]
+        query = (
+            "with chunks as (select *, string_split(encodings, ', ') as used from parquet_metadata($file)) "
+            "select path_in_schema from chunks group by all having 2 * count_if(dictionary_page_offset is not null "
+            "and (list_contains(used, 'RLE_DICTIONARY') or not list_contains(used, 'PLAIN'))) > count(*)"
+        )
+        return [str(name).replace(", ", ".") for (name,) in self._connection.execute(query, {"file": path}).fetchall()]
 
     def _run(
         self, piece: Piece, statement: Statement, scan: str, dictionaries: Sequence[str], number: int
