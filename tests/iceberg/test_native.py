@@ -265,12 +265,14 @@ def test_a_renamed_and_an_added_column_are_found_by_their_ids(spark: Any, schema
     assert writers(spark, name) == ["native"]
 
 
-def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=3, rows=200, properties={"write.object-storage.enabled": "true"})
+def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str, tmp_path: Path) -> None:
+    properties = {"write.object-storage.enabled": "true", "write.data.path": tmp_path.as_uri()}
+    name = make_table(spark, schema, files=3, rows=200, properties=properties)
     assert recluster(spark, name, "k", depth=1, block_rows=60).rounds
     assert writers(spark, name) == ["native"]
-    paths = [Path(row.file_path) for row in spark.sql(f"select file_path from {name}.files").collect()]
-    assert len({path.parent for path in paths}) == len(paths) > 5
+    paths = [row.file_path for row in spark.sql(f"select file_path from {name}.files").collect()]
+    assert len({path.rpartition("/")[0] for path in paths}) == len(paths) > 5
+    assert all(path.startswith(f"file:{tmp_path}/") for path in paths)  # as Hadoop spells a URI of file:///
 
 
 def test_dictionaries_are_for_columns_of_which_most_row_groups_have_one(spark: Any, schema: str) -> None:

@@ -437,7 +437,9 @@ class NativeWriter:
         provider, spec = self.target.java.locationProvider(), self.target.java.specs().get(group.spec_id)
         name = uuid.uuid4().hex
         names = (name,) if spec.isUnpartitioned() else (spec, group.partition, name)
-        return str(provider.newDataLocation(*names)).rpartition("/")[0]
+        # Hadoop's paths have file:/ where a table's location has file:///.
+        file = self.target.java.io().newOutputFile(provider.newDataLocation(*names))
+        return str(file.location()).rpartition("/")[0]
 
     def _row_ids(self, group: FileGroup) -> dict[str, pa.Array]:
         """Return the row ids and sequence numbers that rows inherit from each file."""
