@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST_ARGS ?=
-# Three on two cores took as long, 833 s against 840, and more memory.
+# Three on two cores took as long, and more memory.
 PROCESSES ?= 2
 # `make test` leaves out what takes long and is shown in short by another test; `make test-all` runs it too.
 SHARED := not processes and not official and not exhaustive$(if $(THOROUGH),, and not thorough)

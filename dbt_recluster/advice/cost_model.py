@@ -447,7 +447,7 @@ class CostModel:
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
-        self.policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
+        self.policy = table.policy(replace(policy, max_bytes=None))
         self._now = now
 
     @classmethod
