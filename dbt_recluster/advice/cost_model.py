@@ -137,19 +137,21 @@ class PastWeek:
         origin = np.concatenate(places)
         run = np.pad(run, (0, len(origin) - len(run)))
         blocks = table.planner_blocks(added.take(origin), np.concatenate(levels), run)
-        blocks, origin, _ = self._recluster(blocks, origin, MAX_ROUNDS)
+        policy = table.policy(self._policy)
+        blocks, origin, _ = self._recluster(blocks, origin, policy, MAX_ROUNDS)
         read = 0
         for entry, at in zip(self.replayed, waiting, strict=True):
             blocks, origin = self._without(blocks, origin, entry)
             blocks = replace(blocks, level=np.where(blocks.level == at, 0, blocks.level))
-            blocks, origin, step = self._recluster(blocks, origin, rounds)
+            blocks, origin, step = self._recluster(blocks, origin, policy, rounds)
             read += step
         return read
 
-    def _recluster(self, blocks: Blocks, origin: IntArray, rounds: int) -> tuple[Blocks, IntArray, int]:
+    @staticmethod
+    def _recluster(blocks: Blocks, origin: IntArray, policy: Policy, rounds: int) -> tuple[Blocks, IntArray, int]:
         """Simulate rounds; return the blocks, their origins, and the bytes read."""
         read = 0
-        for step, after in islice(simulate_rounds(blocks, self._policy), rounds):
+        for step, after in islice(simulate_rounds(blocks, policy), rounds):
             read += step.bytes
             left = np.delete(origin, step.members.member)
             blocks, origin = after, np.append(left, np.full(len(after) - len(left), _MERGED))
@@ -447,7 +449,7 @@ class CostModel:
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
-        self.policy = table.policy(replace(policy, max_bytes=None))
+        self.policy = replace(policy, max_bytes=None)
         self._now = now
 
     @classmethod
@@ -466,7 +468,7 @@ class CostModel:
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
 
     def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
-        rounds = list(islice(simulate_rounds(planned, self.policy), MAX_ROUNDS))
+        rounds = list(islice(simulate_rounds(planned, table.policy(self.policy)), MAX_ROUNDS))
         after = rounds[-1][1] if rounds else planned
         read, speed = sum(step.bytes for step, _ in rounds), rewrite_speed(table)
         if planned is not blocks:

@@ -101,7 +101,7 @@ class TestReport(Operations):
         assert "before the last recluster" in events
         for name in ("events", "by_day", "by_word"):  # after the last recluster comes a load
             assert 'background: var(--now)"></i>now' in sections[name]
-        assert "</i>threshold 4</span>" in events
+        assert all("</i>threshold 4</span>" in section for section in (events, on_curve))
         assert "stroke-dasharray" in events
         assert "depth in level" in events
         assert re.findall(r"range of <code>(.*?)</code>, now", text) == ["k", "days(ts)"]
