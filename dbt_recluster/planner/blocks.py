@@ -83,7 +83,8 @@ class Blocks:
     rows: IntArray | None  # int64 (n,), or None if unknown
     bytes: IntArray | None  # likewise
     level: IntArray  # how much merging is in a block, int64 (n,); 0 for new data
-    run: IntArray  # int64 (n,): blocks with the same positive number were written together and are disjoint
+    # Blocks with the same positive number were written together and are disjoint; 0 or less is unknown, int64 (n,).
+    run: IntArray
     partition: IntArray  # codes from 0, int64 (n,)
     unbounded: BoolArray  # where an upper bound is unknown or above every value, (n,)
     fixed: BoolArray  # blocks that no plan may rewrite, (n,)

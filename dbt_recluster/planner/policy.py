@@ -18,7 +18,7 @@ from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
 # row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the columns on a curve.
-# Workloads in order rewrite almost nothing and are left out. Those of a plain key, 0, are in
+# Workloads in order rewrite almost nothing and are left out. Those of a plain key, 0, are of the workloads of
 # benchmarks/results/frontier.json. Blocks along a curve are multiples of those that the read opens in a table sorted at
 # once ("What a threshold means" in docs/design/curves.md).
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
