@@ -84,6 +84,7 @@ def _stop() -> None:
     """Stop Spark without waiting for its JVM to end, which holds the directory's lock until then."""
     global _running
     if _running is not None:
+        jvm.silence_errors(_running.spark)  # the threads that Spark interrupts print where they were
         _running.spark.stop()
         jvm.end()
         os.close(_running.lock)

@@ -183,6 +183,13 @@ def is_stopped(spark: SparkSession) -> bool:
     return context is None or bool(context.sc().isStopped())
 
 
+def silence_errors(spark: SparkSession) -> None:
+    """Drop what Java prints to standard error from here on; logs stay as they are."""
+    with suppress(Exception):  # the JVM may be gone
+        java = jvm(spark).java
+        java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+
+
 def end() -> None:
     """Stop Spark and end the JVM of this process, if any; it releases files and locks a moment later."""
     from pyspark import SparkContext
