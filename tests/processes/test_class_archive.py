@@ -43,7 +43,7 @@ class Lake:
         (self.archive,) = self._cache.iterdir()
 
     def _wait_for(self, suffixes: list[str]) -> None:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 480  # made at the lowest priority
         # An archive is empty until Java has made it.
         while [file.suffix for file in self._cache.iterdir() if file.stat().st_size] != suffixes:
             assert time.monotonic() < deadline, list(self._cache.iterdir())
