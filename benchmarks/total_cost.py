@@ -201,7 +201,7 @@ class Lake:
         """Load and keep the tables of a policy; return what keeping and reading them takes."""
         from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-        schema = re.sub(r"\W", "_", policy)
+        schema = re.sub(r"\W", "_", policy.lower())
         self.spark.sql(f"create schema lake.{schema}")
         for name in CLUSTERED:
             self._create(schema, name)
