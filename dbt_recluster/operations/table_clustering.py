@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +25,18 @@ from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote,
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.tables import ModelOptions
 
-Column = Any  # of dbt, with a name and a data_type
+
+class Column(Protocol):
+    """A column of dbt."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def data_type(self) -> str:
+        """Its type in Spark."""
+
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"

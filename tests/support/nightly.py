@@ -6,5 +6,5 @@ NIGHTLY = bool(os.environ.get("NIGHTLY"))
 
 
 def examples(count: int) -> int:
-    """Return how many examples a property test tries: so many at night, a third of them by day."""
+    """Return the number of examples of a property test: ``count`` at night, a third of it by day."""
     return count if NIGHTLY else -(-count // 3)

@@ -150,13 +150,14 @@ class Server(Buckets):
     def _metrics(self) -> str:
         """Return the counters once they stand still: a request is counted after it was answered."""
         address, before = f"http://{HOST}:{self._ports['metrics']}/metrics", ""
-        while True:
+        for _ in range(100):
             with urllib.request.urlopen(address) as page:
                 counters = "\n".join(re.findall(r"SeaweedFS_s3_\w+_total.*", page.read().decode()))
             if counters == before:
                 return counters
             before = counters
             time.sleep(0.3)
+        raise TimeoutError("the server of the tests is still asked by somebody")
 
     def settings(self, scheme: str, url: str) -> dict[str, str]:
         """Return Spark's settings for a catalog ``lake`` at a JDBC ``url``, by S3A or, for ``s3``, by S3FileIO."""

@@ -562,7 +562,10 @@ def _arrow_field(name: str, kind: pa.DataType, field_id: int, required: bool) ->
 def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) -> int:
     """Return the bytes that DuckDB gets in a task, at most 1 GB: half the container's share for Python of a core.
 
-    ``megabytes`` is Spark's parser of sizes. Raise NotNative if it is too little.
+    ``megabytes`` is Spark's parser of sizes.
+
+    Raises:
+        NotNative: It is too little.
     """
     cores = max(1, int(settings.get("spark.executor.cores") or 1))
     if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share

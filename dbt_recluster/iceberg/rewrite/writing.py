@@ -50,7 +50,8 @@ def check_location(table: IcebergTable) -> None:
 def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
     """Return the index and the id of each attempt of a task that writes, once all have ended; ``tag`` is of their job.
 
-    If tasks still run after 30 s, that is a TimeoutError.
+    Raises:
+        TimeoutError: Tasks still run.
     """
     context: Any = spark.sparkContext._jsc.sc()
     tracker, store = context.statusTracker(), context.statusStore()
