@@ -47,9 +47,10 @@ from dbt_recluster.clustering.information import (
 from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, ReclusterOptions, Unpack
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Progress as Progress
-from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
+from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
+from dbt_recluster.clustering.result import ReclusterResult as ReclusterResult
 from dbt_recluster.clustering.result import Round as Round
-from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table import ClusteredTable as ClusteredTable
 from dbt_recluster.clustering.table_maintenance import (
     FilesRewritten,
     Maintained,

@@ -19,11 +19,6 @@ from figures_reference import entries, figures, markdown, sections, table
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-_BUDGET = (
-    "The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds it goes "
-    "to the first tables that need it, since which one gains most is not known while models still run. `run-operation "
-    "recluster` knows: those that gain most for a byte come first."
-)
 _NOTE = "<!-- Written by scripts/reference.py from the code; edit that. -->\n"
 
 
@@ -53,9 +48,10 @@ def main() -> None:
 
 def configs() -> str:
     """Return the page of the model configs, from their declarations."""
-    from dbt_recluster.adapter import dbt_run
+    from dbt_recluster.adapter.dbt_run import AUTOMATIC_CLUSTERING_ENV
     from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
     from dbt_recluster.key.cluster_key import ALLOWED
+    from dbt_recluster.operations.declaration import AUTOMATIC_CLUSTERING, BUDGET
     from dbt_recluster.operations.tables import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
@@ -63,9 +59,9 @@ def configs() -> str:
         f"`{name}`" for name, option in CONFIGS.items() if not option.is_recorded and option.name != "cluster_by"
     ]
     of_run = [
-        ("var", dbt_run.AUTOMATIC_CLUSTERING_VAR, "false: no table is reclustered after its build in this run."),
-        ("environment", dbt_run.AUTOMATIC_CLUSTERING_ENV, "Likewise, for where vars are out of reach."),
-        ("var", dbt_run.BUDGET_VAR, _BUDGET),
+        ("var", AUTOMATIC_CLUSTERING.var, AUTOMATIC_CLUSTERING.meaning),
+        ("environment", AUTOMATIC_CLUSTERING_ENV, "Likewise, for where vars are out of reach."),
+        ("var", BUDGET.var, BUDGET.meaning),
     ]
     rows = []
     for name, option in CONFIGS.items():

@@ -31,8 +31,8 @@ from dbt_recluster.names import join_parts, name_parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dbt_recluster.clustering.table import ClusteredTable
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.maintenance import ClusteredTable
 
 
 class ClusteringSession:
@@ -71,7 +71,7 @@ class ClusteringSession:
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
-        from dbt_recluster.clustering.table import ClusteredTable
+        from dbt_recluster.maintenance import ClusteredTable
 
         return ClusteredTable(self.spark, relation)
 

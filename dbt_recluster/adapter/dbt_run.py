@@ -28,23 +28,26 @@ from dbt_recluster.adapter.connections import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.adapter.operations import DbtContext, respond
-from dbt_recluster.advice.overview import table_overview
-from dbt_recluster.advice.suggest import LEAST_BLOCKS
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, parse_boolean, parse_bytes, parse_iso_time
-from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.maintenance import OPERATIONS
-from dbt_recluster.operations.declaration import METRICS, PRICES, Answer, Call, RunBudget, record_metrics
-from dbt_recluster.operations.tables import ModelOptions, Target, is_similar
-from dbt_recluster.report.result_text import few_blocks, not_reclustered, recluster_line, summary
+from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
+from dbt_recluster.operations.declaration import (
+    AUTOMATIC_CLUSTERING,
+    BUDGET,
+    METRICS,
+    PRICES,
+    Answer,
+    Call,
+    RunBudget,
+    record_metrics,
+)
+from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_last_batch, is_similar
+from dbt_recluster.report.result_text import few_blocks, has_few_blocks, not_reclustered, recluster_line, summary
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
-AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
-BUDGET_VAR = "recluster_max_bytes"
-_NAMES = (AUTOMATIC_CLUSTERING_VAR, AUTOMATIC_CLUSTERING_ENV, BUDGET_VAR, METRICS.var, PRICES.var)
+_NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING, BUDGET, METRICS, PRICES)))
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,10 @@ class RunVars:
     @classmethod
     def of(cls, var: Callable[..., Any]) -> RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
-        budget, metrics = var(BUDGET_VAR, None), var(METRICS.var, None)
-        switches = {
-            f"var {AUTOMATIC_CLUSTERING_VAR}": var(AUTOMATIC_CLUSTERING_VAR, None),
-            f"environment variable {AUTOMATIC_CLUSTERING_ENV}": os.environ.get(AUTOMATIC_CLUSTERING_ENV) or None,
-        }
-        given = [parse_boolean(name, value) for name, value in switches.items() if value is not None]
-        return cls(
-            not all(given),
-            None if budget is None else parse_bytes(f"var {BUDGET_VAR}", budget),
-            None if metrics is None else METRICS.parse(f"var {METRICS.var}", metrics),
-        )
+        is_on = AUTOMATIC_CLUSTERING.of_var(var)
+        if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
+            is_on &= AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
+        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var))
 
 
 class DbtRun:
@@ -113,7 +109,7 @@ class DbtRun:
         for warning in record_metrics(self.done, self.metrics):
             logger.warning(warning)
         if self.few_blocks:
-            logger.info(few_blocks(sorted(self.few_blocks), LEAST_BLOCKS))
+            logger.info(few_blocks(sorted(self.few_blocks)))
         self.done, self.few_blocks = [], set()
         if self.submission is not None:
             self.submission.submit_at_end()
@@ -140,7 +136,8 @@ class AfterBuild:
     def finish(self, *, by_hook: bool) -> None:
         """Recluster the table if the node's options say so and no hook does, and maintain it."""
         options = self.options
-        is_last = not self.macros["flags"].EMPTY and self._is_last_batch()
+        end = self.macros["invocation_args_dict"].get("event_time_end") or self.macros["run_started_at"]
+        is_last = not self.macros["flags"].EMPTY and is_last_batch(self.macros["model"], str(end))
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):
@@ -175,8 +172,7 @@ class AfterBuild:
         name, run, settings = self._name, self.run, self.settings
         if settings.is_off or (run.submission is None and not self._is_possible("reclustered")):
             return Answer(name)
-        target = Target(name, self.options, unique_id=self.macros["model"]["unique_id"])
-        call = Call(target, arguments, run.context(settings, "run"))
+        call = self._call(arguments)
         try:
             if run.submission is not None:
                 return self._submit(run.submission, arguments)
@@ -188,7 +184,7 @@ class AfterBuild:
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             answer = Answer(name, error=failure_of_build(name, e), call=call)
         else:
-            if result.rounds and max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS:
+            if result.rounds and has_few_blocks(result):
                 run.few_blocks.add(name)
             answer = Answer(name, result=result, warnings=warnings_of(name, result), call=call)
         if settings.metrics is not None:
@@ -196,9 +192,13 @@ class AfterBuild:
             run.done.append(answer)
         return answer
 
+    def _call(self, arguments: Mapping[str, Any]) -> Call:
+        target = Target(self._name, self.options, unique_id=self.macros["model"]["unique_id"])
+        return Call(target, arguments, self.run.context(self.settings, "run"))
+
     def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         name = self._name
-        if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:
+        if given := [option for option in MODEL_OPTIONS if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
         if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name)
@@ -224,19 +224,10 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = table_overview(self._session.open(self._name), self.options.recluster, exact=True).depth
+                    depth = OPERATIONS["clustering_information"].run(self._call({}))["depth"]
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"
-
-    def _is_last_batch(self) -> bool:
-        """Return whether this is no microbatch, or the one that reaches the end of the run's time range."""
-        batch = self.macros["model"].get("batch")
-        if not batch:
-            return True
-        given = self.macros["invocation_args_dict"].get("event_time_end")
-        end = given or self.macros["run_started_at"]
-        return parse_iso_time(str(batch["event_time_end"])) >= parse_iso_time(str(end))
 
 
 # The file for spark-submit; `dbt-recluster job` prints the same path.

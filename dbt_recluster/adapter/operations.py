@@ -22,10 +22,14 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.result import ProgressCallback, ReclusterResult
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
-from dbt_recluster.maintenance import OPERATIONS, well_clustered
+from dbt_recluster.maintenance import (
+    OPERATIONS,
+    ClusteredTable,
+    ProgressCallback,
+    ReclusterResult,
+    well_clustered,
+)
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
     FORMAT,
@@ -116,9 +120,8 @@ def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], cont
     """Run an operation on the tables that its arguments choose."""
     operation = OPERATIONS.named(name)
     for argument in operation.arguments:
-        value = macros["var"](argument.var, None) if argument.var else None
-        if value is not None and given.get(argument.name) is None:
-            given = {**given, argument.name: argument.parse(f"var {argument.var}", value)}
+        if given.get(argument.name) is None:
+            given = {**given, argument.name: argument.of_var(macros["var"])}
     arguments = operation.read((TABLE, FORMAT), given)
     table = arguments[TABLE.name]
     if operation.needs_choice and table is None:

@@ -19,8 +19,7 @@ import logging
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache, cached_property
-from importlib import metadata
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     changed_partitions,
     partition_of,
 )
+from dbt_recluster.iceberg.session.environment import package_version
 from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
 from dbt_recluster.planner import Blocks, Plan, Policy, Reason, plan
 from dbt_recluster.planner.arrays import FloatArray
@@ -151,7 +151,7 @@ class Checkpoint:
     def _rules_of(self, iceberg: IcebergTable) -> Mapping[str, Any]:
         properties = iceberg.properties
         return {
-            "version": package_version(),
+            "version": package_version(),  # another one may plan otherwise
             "table": iceberg.uuid,
             "key": str(self._table.key),
             "curve": curve_properties(properties),
@@ -203,15 +203,6 @@ def record_warning(table: IcebergTable, snapshot_id: int) -> None:
     """Record that a snapshot was warned of, up to the next recluster."""
     recorded = CHECKPOINT.load(table.properties.get(CHECKPOINT), dict) or {}
     table.set_property(CHECKPOINT, CHECKPOINT.dump({**recorded, _WARNED: snapshot_id}))
-
-
-@cache
-def package_version() -> str:
-    """The version of the package: another one may plan otherwise."""
-    try:  # not from the module that has it, which imports dbt
-        return metadata.version("dbt-recluster")
-    except metadata.PackageNotFoundError:
-        return "of an unknown version: the package is not installed, only unpacked"
 
 
 class SettledBlocks:

@@ -17,9 +17,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dbt_recluster.clustering.checkpoint import package_version
-from dbt_recluster.clustering.result import ProgressCallback
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
     KeyTypeError,
@@ -36,7 +33,7 @@ from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
-from dbt_recluster.maintenance import OPERATIONS
+from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
     TABLE,
@@ -199,7 +196,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    text = f"{PROGRAM} {package_version()}"
+    text = f"{PROGRAM} {environment.package_version()}"
     parser.add_argument("--version", action="version", version=text, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for operation in OPERATIONS.values():

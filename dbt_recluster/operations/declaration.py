@@ -59,7 +59,7 @@ class RunBudget:
         with self._lock:
             left = self.total - self._spent
             if left <= 0:
-                raise BudgetSpentError(f"the {self.total} bytes of var recluster_max_bytes are spent in this run")
+                raise BudgetSpentError(f"the {self.total} bytes of var {BUDGET.var} are spent in this run")
             yield left if own is None else min(left, own)
 
     def spend(self, count: int) -> None:
@@ -153,6 +153,11 @@ class Argument:
     def read(self, value: Any) -> Any:
         """Return a value, checked; the default for None."""
         return self.default if value is None else self.parse(self.name, value)
+
+    def of_var(self, var: Callable[..., Any]) -> Any:
+        """Return the value of its var, checked, by dbt's ``var``; the default if the project does not set it."""
+        value = var(self.var, None) if self.var else None
+        return self.default if value is None else self.parse(f"var {self.var}", value)
 
 
 @cache
@@ -453,6 +458,19 @@ PRICES = Argument(
     "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
     "none; in dbt, the project's var recluster_prices",
     var="recluster_prices",
+)
+AUTOMATIC_CLUSTERING = Argument(
+    options.parse_boolean,
+    meaning="false: no table is reclustered after its build in this run.",
+    default=True,
+    var="automatic_clustering",
+)
+BUDGET = Argument(
+    options.parse_bytes,
+    meaning="The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds "
+    "it goes to the first tables that need it, since which one gains most is not known while models still run. "
+    "`run-operation recluster` knows: those that gain most for a byte come first.",
+    var="recluster_max_bytes",
 )
 Flag = Annotated[bool, Argument(options.parse_boolean, "")]
 _KEY = Argument(

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview
+from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.clustering.verdict import EXPLAINED_BY_DEPTH
@@ -210,12 +211,17 @@ def undone_text(rows: int) -> str:
     return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
 
 
-def few_blocks(tables: Sequence[str], least: int) -> str:
+def has_few_blocks(result: ReclusterResult) -> bool:
+    """Return whether a reclustered table is too small to gain by it."""
+    return max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS
+
+
+def few_blocks(tables: Sequence[str]) -> str:
     """Return that reclustered tables are too small to gain by it."""
     named = ", ".join(tables[:_MOST_NAMED])
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"
-    return f"{named}{more}: fewer than {least} blocks, so clustering has little effect; do not cluster {it} yet"
+    return f"{named}{more}: fewer than {LEAST_BLOCKS} blocks, so clustering has little effect; do not cluster {it} yet"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:

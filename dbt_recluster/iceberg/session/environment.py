@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
@@ -24,6 +26,15 @@ SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 # Each supported version of Spark, with its most tested release of Iceberg.
 ICEBERG_RELEASES = {"3.5": "1.10.2", "4.0": "1.10.2", "4.1": "1.12.0"}
+
+
+@cache
+def package_version() -> str:
+    """Return the version of this package."""
+    try:  # not from the module that has it, which imports dbt
+        return metadata.version("dbt-recluster")
+    except metadata.PackageNotFoundError:
+        return "of an unknown version: the package is not installed, only unpacked"
 
 
 def require_pyspark() -> None:
