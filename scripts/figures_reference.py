@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
 
@@ -104,7 +104,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
-    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning) for verdict, meaning in VERDICTS.items()]
+    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning.text) for verdict, meaning in VERDICTS.items()]
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
 
 
@@ -120,6 +120,10 @@ def entries(documented: Any, section: str = "Attributes") -> list[tuple[str, str
     sources = [each for each in reversed(documented.__mro__) if each.__doc__] if inherits else [documented]
     texts = [sections(each).get(section, "") for each in sources]
     found = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", "\n".join(texts), re.MULTILINE)
+    named = {name for names, _ in found for name in re.split(r",\s*", names)}
+    missing = {f.name for f in fields(documented)} - named if inherits and is_dataclass(documented) else set()
+    if missing or not found:
+        raise SystemExit(f"{documented.__qualname__}: {section} of its docstring lacks {', '.join(missing) or 'all'}")
     return [
         (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(markdown(body))) for names, body in found
     ]

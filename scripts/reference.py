@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def configs() -> str:
     """Return the page of the model configs, from their declarations."""
     from dbt_recluster.adapter.dbt_run import AUTOMATIC_CLUSTERING_ENV
     from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
-    from dbt_recluster.key.cluster_key import ALLOWED
+    from dbt_recluster.key.transforms import TRANSFORMS
     from dbt_recluster.operations.declaration import AUTOMATIC_CLUSTERING, BUDGET
     from dbt_recluster.operations.tables import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
@@ -70,6 +71,7 @@ def configs() -> str:
             text = f"{text[:-1]}: {', '.join(f'`{each}`' for each in STRATEGIES)}."
         assert option.name == name.removeprefix(f"{META}_"), name
         rows.append((f"`{name}`", text, option.otherwise, f"`{option.example}`"))
+    items = [[f"`{text}`" for text in kind.written] for kind in TRANSFORMS[1:] if kind.written]
     return "\n".join(
         (
             _NOTE,
@@ -79,7 +81,10 @@ def configs() -> str:
             "mistake is a warning. A misspelt name is a warning that names the nearest. "
             f"`meta: {{{META}: {{...}}}}` means the same, with these names less their prefix `{META}_`.\n",
             table(("config", "what it is", "default", "example"), rows),
-            f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
+            "\nAn item of `cluster_by` is a column or one of these; the last may be `hilbert(a, b)`, of two to four "
+            "items.\n",
+            table(("item", "in Iceberg's sort order"), [(", ".join(texts), texts[0]) for texts in items]),
+            "",
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
             f"but not {', '.join(not_recorded)}. Where there is no model, the command and Python go by them.\n",
             "## For a whole run\n",
@@ -134,17 +139,13 @@ def macros() -> str:
 
 
 def macros_documentation() -> str:
-    """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
+    """Return what dbt's docs say of the operations' macros."""
     from dbt_recluster.maintenance import OPERATIONS
     from dbt_recluster.operations.declaration import FORMAT, TABLE
 
-    entries = []
-    for operation in OPERATIONS.values():
-        listed = [f"- `{each.name}`: {each.meaning}" for each in (*operation.arguments, FORMAT)]
-        description = "\n".join((operation.meaning, "", *listed))
-        arguments = [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}]
-        entries.append({"name": operation.name, "description": description, "arguments": arguments})
-    return _yaml(entries)
+    table = {"name": TABLE.name, "type": "any", "description": TABLE.meaning}
+    every = OPERATIONS.values()
+    return _yaml([_macro(each.name, each.meaning, table, (*each.arguments, FORMAT)) for each in every])
 
 
 def generic_test() -> str:
@@ -152,13 +153,14 @@ def generic_test() -> str:
     from dbt_recluster.maintenance import well_clustered
     from dbt_recluster.operations.declaration import arguments_of, meaning_of
 
-    types = {"cluster_by": "any", "predicate": "optional[string]"}
-    listed = [{"name": "model", "type": "relation", "description": "The table; dbt fills it in."}]
-    for each in arguments_of(well_clustered):
-        kind = types.get(each.name, "optional[float]")
-        listed.append({"name": each.name, "type": kind, "description": each.meaning})
-    entry = {"name": "test_well_clustered", "description": meaning_of(well_clustered), "arguments": listed}
-    return _yaml([entry])
+    model = {"name": "model", "type": "relation", "description": "The table; dbt fills it in."}
+    return _yaml([_macro("test_well_clustered", meaning_of(well_clustered), model, arguments_of(well_clustered))])
+
+
+def _macro(name: str, meaning: str, table: dict[str, str], others: Iterable[Any]) -> dict[str, Any]:
+    """Return the entry of a macro. It takes its other arguments as ``kwargs``, so those are in the text."""
+    listed = [f"- `{each.name}`: {each.meaning}" for each in others]
+    return {"name": name, "description": "\n".join((meaning, "", *listed)), "arguments": [dict(table)]}
 
 
 def _yaml(macros: list[dict[str, Any]]) -> str:

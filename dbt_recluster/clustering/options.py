@@ -473,7 +473,7 @@ class ReclusterOptions:
         "in them or takes too many seconds, reads skip too few blocks, or the reducible ratio is too low.",
         default=(),
         otherwise="after every build",
-        example='{query: "select ...", opens: 40}',
+        example='{query: "select * from ...", opens: 40}',
         is_recorded=False,
     )
     dry_run: bool = False
@@ -499,7 +499,7 @@ class ReclusterOptions:
     @property
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
-        names = ("depth", "strategy", "max_bytes", "max_merge_blocks", "block_rows")
+        names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
         return Policy(max_merge_bytes=100 * 2**30, **given)  # of one block set, which a failed merge loses
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dbt_recluster.planner import Plan, Reason, Why
 from dbt_recluster.text import count_noun, size
@@ -20,20 +20,31 @@ Verdict = Literal[
     "well clustered by level",
     "well clustered",
 ]
+
+
+class Meaning(NamedTuple):
+    """What a verdict says of a table."""
+
+    text: str
+    by_depth: bool = False  # whether depth and threshold say why
+
+
 # What each says of a table, the worst first.
-VERDICTS: dict[Verdict, str] = {
-    "failing": "It cannot be read, or its key or options are refused.",
-    "missing": "It is a model's, and does not exist.",
-    "deep": "It is above its threshold, and a recluster would merge blocks.",
-    "stuck": "No merge brings it below its threshold ([reasons](../guides/not-reclustered.md#it-needs-nothing)).",
-    "not clusterable": "It has a key of a type without an order, or no bounds of it.",
-    "suspended": "It is suspended; its depth is shown.",
-    "unclustered": "It has no cluster key.",
-    "well clustered by level": "It is above its threshold, but no level is, by which `peak` and `above_average` merge.",
-    "well clustered": "It needs nothing.",
+VERDICTS: dict[Verdict, Meaning] = {
+    "failing": Meaning("It cannot be read, or its key or options are refused."),
+    "missing": Meaning("It is a model's, and does not exist."),
+    "deep": Meaning("It is above its threshold, and a recluster would merge blocks.", by_depth=True),
+    "stuck": Meaning(
+        "No merge brings it below its threshold ([reasons](../guides/not-reclustered.md#it-needs-nothing))."
+    ),
+    "not clusterable": Meaning("It has a key of a type without an order, or no bounds of it."),
+    "suspended": Meaning("It is suspended; its depth is shown."),
+    "unclustered": Meaning("It has no cluster key."),
+    "well clustered by level": Meaning(
+        "It is above its threshold, but no level is, by which `peak` and `above_average` merge."
+    ),
+    "well clustered": Meaning("It needs nothing.", by_depth=True),
 }
-# Depth and threshold say why.
-EXPLAINED_BY_DEPTH = ("deep", "well clustered")
 
 
 def verdict_of(plan: Plan, *, is_suspended: bool = False) -> Verdict:

@@ -45,10 +45,10 @@ class KeyField:
         path, item = columns.find(self.column), f"cluster_by item {self.written or self}"
         if path is None:
             raise ClusterKeyError(f"{item}: {columns.why_not(self.column)}")
-        fitting = column_type(spark_type := columns.types[path]).transforms
-        if not fitting:
+        kind = type(column_type(spark_type := columns.types[path]))
+        if kind not in Transform.takes:
             raise KeyTypeError(f"{item}: a column of type {spark_type} has no order to cluster by")
-        if self.transform.name not in fitting:
+        if kind not in self.transform.takes:
             types = " or ".join(self.transform.types)
             raise ClusterKeyError(f"{item}: {path} is {spark_type}, and this expression needs {types}")
         return replace(self, column=path)

@@ -15,7 +15,22 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.key.types import TYPES, Date, DecimalNumber, Integer, Time, column_type, filled, like, value_type
+from dbt_recluster.key.types import (
+    TYPES,
+    Binary,
+    ColumnType,
+    Date,
+    DecimalNumber,
+    Integer,
+    Text,
+    Time,
+    TimeWithoutZone,
+    Uuid,
+    column_type,
+    filled,
+    like,
+    value_type,
+)
 
 _MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
 _MOST_SPANS = 2**33
@@ -38,6 +53,7 @@ class Transform:
 
     name: ClassVar[str] = "identity"  # Iceberg's, also of the method of its ``Expressions``
     written: ClassVar[Sequence[str]] = ("a column",)  # examples for errors
+    takes: ClassVar[Sequence[type[ColumnType]]] = tuple(kind for kind in TYPES if kind is not Uuid)
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
@@ -57,7 +73,7 @@ class Transform:
     @property
     def types(self) -> list[str]:
         """Spark's types that it takes."""
-        return [name for kind in TYPES if self.name in kind.transforms for name in kind.spark]
+        return [name for kind in self.takes for name in kind.spark]
 
     def text(self, column: str) -> str:
         """Return the item as users write it, and as DDL if ``column`` is quoted."""
@@ -110,6 +126,7 @@ class Transform:
 class Span(Transform):
     """A unit of time, as the number of units since 1970."""
 
+    takes: ClassVar[Sequence[type[ColumnType]]] = (Date, Time, TimeWithoutZone)
     units: ClassVar[Sequence[str]] = ()  # further names of the unit for ``date_trunc``
     # Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
     parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
@@ -161,6 +178,7 @@ class Span(Transform):
 class Hour(Span):
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
+    takes = (Time, TimeWithoutZone)
     parts = (*Span.parts, "hour({})")
     numpy_type = "datetime64[h]"
 
@@ -230,6 +248,7 @@ class Truncate(Transform):
 
     name = "truncate"
     written = ("truncate(n, c)", "substr(c, 1, n)", "left(c, n)")
+    takes = (Integer, DecimalNumber, Text, Binary)
     width: int
 
     @classmethod
@@ -289,7 +308,7 @@ class Truncate(Transform):
 
 
 # In the order of error messages.
-TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Week, Month, Year, Truncate)
+TRANSFORMS: tuple[type[Transform], ...] = (Transform, *Span.__subclasses__(), Truncate)
 
 
 def transform_of_iceberg(text: str) -> Transform | None:

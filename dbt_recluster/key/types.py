@@ -35,7 +35,6 @@ class ColumnType:
     column: ClassVar[Any] = None  # the Arrow type of a column's values
     bounds: ClassVar[Any] = {}  # the Arrow types of bounds, by Iceberg's names
     holds: ClassVar[Any] = None  # tests an Arrow type, if ``column`` is not the only one of the class
-    transforms: ClassVar[Sequence[str]] = ()  # those that a cluster key may have, by Iceberg's names
     whole: ClassVar[Any] = None  # the Arrow type of the whole numbers that stand for values
     read: ClassVar[Any] = str  # from JSON, as Iceberg writes it
     wide: ClassVar[Any] = None  # the Arrow type of the ends of reads, if it is another
@@ -107,7 +106,6 @@ class Integer(ColumnType):
     spark = ("tinyint", "smallint", "int", "integer", "bigint", "long")
     column = pa.int64()
     bounds: ClassVar = {"int": pa.int32(), "long": column}
-    transforms = ("identity", "truncate")
     wide = column
     read = int
     step = 1
@@ -125,7 +123,6 @@ class DecimalNumber(ColumnType):
     """Truncated decimals are unscaled, and have more digits than a column's."""
 
     spark = ("decimal",)
-    transforms = ("identity", "truncate")
     read = Decimal
     is_number = True
     holds = staticmethod(pa.types.is_decimal)
@@ -171,7 +168,6 @@ class Text(ColumnType):
     spark: ClassVar[Sequence[str]] = ("string", "varchar", "char")
     column = pa.string()
     bounds: ClassVar = {"string": column}
-    transforms: ClassVar[Sequence[str]] = ("identity", "truncate")
     some: ClassVar[Any] = ""
     width_of = staticmethod(pc.utf8_length)
     after: ClassVar[Any] = "\U0010ffff"  # a start with this appended is above all texts with that start
@@ -200,7 +196,6 @@ class Uuid(Text):
 
     spark = ("uuid",)
     bounds: ClassVar = {}
-    transforms = ()
 
 
 class Binary(Text):
@@ -234,7 +229,6 @@ class Boolean(ColumnType):
     spark = ("boolean",)
     column = pa.bool_()
     bounds: ClassVar = {"boolean": column}
-    transforms = ("identity",)
     is_exact = True
     whole = pa.int8()
     read = bool
@@ -248,7 +242,6 @@ class Double(ColumnType):
     spark: ClassVar[Sequence[str]] = ("double",)
     column = pa.float64()
     bounds: ClassVar = {"double": column}
-    transforms = ("identity",)
     is_exact = is_number = True
     wide = column
     read = float
@@ -282,7 +275,6 @@ class Date(ColumnType):
     spark: ClassVar[Sequence[str]] = ("date",)
     column: ClassVar[Any] = pa.date32()
     bounds: ClassVar = {"date": column}
-    transforms: ClassVar[Sequence[str]] = ("identity", "day", "month", "year")
     whole: ClassVar[Any] = pa.int32()
     read: ClassVar[Any] = date.fromisoformat
     step = timedelta(days=1)
@@ -308,7 +300,6 @@ class Time(Date):
     spark = ("timestamp",)
     column = pa.timestamp("us")
     bounds: ClassVar = {"timestamp": column, "timestamptz": pa.timestamp("us", "UTC")}
-    transforms = ("identity", "hour", "day", "month", "year")
     whole = pa.int64()
     step = timedelta(microseconds=1)
     some = datetime(1970, 1, 1)

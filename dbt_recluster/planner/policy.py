@@ -6,7 +6,7 @@ A lower threshold rewrites more, and reads waste less. The curve of one against 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -102,13 +102,13 @@ class Policy:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
         if not _is_finite(self.tolerance) or self.tolerance < 1:
             raise PolicyError(f"tolerance must be a number of at least 1, not {self.tolerance!r}")
-        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1, "max_merge_blocks": 2}
-        for name, least in {"block_rows": 1, "max_level": 1, **optional}.items():
-            value = getattr(self, name)
-            if value is None and name in optional:
+        for f in fields(self):
+            value, least = getattr(self, f.name), {"max_bytes": 0, "max_merge_blocks": 2}.get(f.name, 1)
+            if f.type == "int | None" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise PolicyError(f"{name} must be a whole number of at least {least}, not {value!r}")
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if f.type in ("int", "int | None") and not (is_number and value >= least):
+                raise PolicyError(f"{f.name} must be a whole number of at least {least}, not {value!r}")
 
 
 def _is_finite(value: object) -> bool:

@@ -13,7 +13,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.clustering.table import Suspension
-from dbt_recluster.clustering.verdict import EXPLAINED_BY_DEPTH
+from dbt_recluster.clustering.verdict import VERDICTS
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, depth_bucket, moment, printable, shortened, size, span, table
 
@@ -322,7 +322,8 @@ def information(values: Mapping[str, Any]) -> str:
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:
     now = standing(values["depth"], values["threshold"]).removeprefix("depth ")
-    is_explained = values["verdict"] in (*EXPLAINED_BY_DEPTH, "suspended")  # a line of its own has the suspension
+    # A line of its own has the suspension.
+    is_explained = VERDICTS[values["verdict"]].by_depth or values["verdict"] == "suspended"
     why = "" if is_explained else f": {values['reason']}"
     return ", ".join(filter(None, [now, f"{values['verdict']}{why}"]))
 
@@ -368,7 +369,7 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
-    unexplained = (of for of in tables if of.verdict not in EXPLAINED_BY_DEPTH)
+    unexplained = (of for of in tables if not VERDICTS[of.verdict].by_depth)
     lines += [printable(f"  {of.table}: {of.reason}") for of in unexplained]
     return "\n".join(lines)
 

@@ -1,13 +1,8 @@
 {#- Return a row for each limit that a table's clustering exceeds; the table need not be built by dbt. -#}
-{% test well_clustered(
-  model, max_average_depth=none, max_p95_depth=none, max_fragmentation=none, min_ratio=none, cluster_by=none, predicate=none
-) %}
+{% test well_clustered(model) %}
   {%- set broken = [] -%}
   {%- if flags.WHICH in ('build', 'test') -%}
-    {%- set broken = adapter.broken_clustering_limits(model, dict(
-      kwargs, max_average_depth=max_average_depth, max_p95_depth=max_p95_depth, max_fragmentation=max_fragmentation,
-      min_ratio=min_ratio, cluster_by=cluster_by, predicate=predicate
-    )) -%}
+    {%- set broken = adapter.broken_clustering_limits(model, kwargs) -%}
     {#- dbt's own message of a failed test only counts rows. -#}
     {%- for limit in broken -%}
       {%- do log(limit.text, info=true) -%}

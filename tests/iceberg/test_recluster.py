@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as parquet
 import pytest
+import yaml
 from pyspark.errors.exceptions.captured import CapturedException
 from tables import append, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
 
@@ -261,17 +262,8 @@ def test_an_end_of_the_week_before_all_weeks(spark: Any, schema: str) -> None:
         assert estimate_clustering_cost(spark, table, "k", now=now).loads == loads
 
 
-GIVEN = {
-    "block_rows": 400,
-    "depth": 1,
-    "final": True,
-    "max_bytes": "1 GB",
-    "max_merge_blocks": 4,
-    "max_seconds": 600,
-    "reads": "even",
-    "strategy": "peak",
-    "where": "k > 1",
-}
+GIVEN = {name: yaml.safe_load(option.example) for name, option in RECLUSTER_OPTIONS.items()}
+GIVEN |= {"reads": "even", "where": "k > 1"}
 TAKEN: dict[str, list[Any]] = defaultdict(list)
 for name, function in inspect.getmembers(maintenance, inspect.isfunction):
     for option in (parameters := inspect.signature(function).parameters):

@@ -21,7 +21,8 @@ from dbt_recluster.iceberg.rewrite.key_sql import key_columns, keys_sql, printed
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import Columns
-from dbt_recluster.key.types import EXACT
+from dbt_recluster.key.transforms import TRANSFORMS, Truncate
+from dbt_recluster.key.types import EXACT, column_type
 
 pytestmark = pytest.mark.thorough
 
@@ -123,12 +124,15 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "timestamp_ntz": (pa.timestamp("us"), TIME),
 }
 # Under each of them, a column has the values of a key item.
-NUMBERS, TIMES = ("truncate(10, {})", "truncate(1073741824, {})"), ("days({})", "months({})", "years({})")
+WIDTHS = {"string": (2,), "binary": (2,)}
 ITEMS = {
-    **dict.fromkeys(("int", "bigint", "decimal(38,0)", "decimal(38,38)"), NUMBERS),
-    **dict.fromkeys(("string", "binary"), ("truncate(2, {})",)),
-    "date": TIMES,
-    **dict.fromkeys(("timestamp", "timestamp_ntz"), ("hours({})", *TIMES)),
+    name: [
+        (kind() if kind is not Truncate else kind(width)).text("{}")
+        for kind in TRANSFORMS[1:]
+        if kind.written and type(column_type(name)) in kind.takes
+        for width in (WIDTHS.get(name, (10, 2**30)) if kind is Truncate else (0,))
+    ]
+    for name in TYPES
 }
 property_test = settings(
     max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

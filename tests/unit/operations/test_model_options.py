@@ -1,11 +1,13 @@
 """The options of a model: their values, what is wrong with them, and what they mean in a table's properties."""
 
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import pytest
+import yaml
 
-from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, DeclaredRead, ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import (
@@ -15,6 +17,7 @@ from dbt_recluster.operations.tables import (
     recorded_key,
     unknown_names,
 )
+from dbt_recluster.planner import Policy
 
 
 def parse(**config: Any) -> ModelOptions:
@@ -74,6 +77,20 @@ def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None
     recorded = config.properties()
     assert ReclusterOptions.of_table(recorded) == options
     assert MODEL_OPTIONS["automatic_clustering"].of_table(recorded) is False
+
+
+def test_the_example_of_every_option_is_read_recorded_and_planned_with() -> None:
+    examples = {name: yaml.safe_load(of.example) for name, of in MODEL_OPTIONS.items()}
+    found = parse(meta={"recluster": examples})
+    assert found == parse(**{of.config: examples[name] for name, of in MODEL_OPTIONS.items()})
+    assert found.records_reads  # the example of reads
+    recorded = found.properties()
+    for name, of in RECLUSTER_OPTIONS.items():
+        assert getattr(found.recluster, name) != of.default or name == "reads", name
+        if of.is_recorded:
+            assert of.of_table(recorded) == getattr(found.recluster, name), name
+    for name in {f.name for f in fields(Policy)} & examples.keys():
+        assert getattr(found.recluster.policy, name) == getattr(found.recluster, name), name
 
 
 def test_meta_wins_over_the_configs_of_its_folder() -> None:
