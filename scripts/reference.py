@@ -174,14 +174,14 @@ def _argument_row(argument: Any) -> tuple[str, str, str]:
 
 def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
-    from dbt_recluster.clustering.history import PREFIX, round_summary
+    from dbt_recluster.clustering.history import PREFIX, RoundSummary
     from dbt_recluster.iceberg.commit import LOADED_AT
     from dbt_recluster.iceberg.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [(f"`{p}{'<name>' if p.endswith('.') else ''}`", p.holds, p.lost) for p in PROPERTIES.values()]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
-        for names, meaning in entries(round_summary, "Returns")
+        for names, meaning in entries(RoundSummary)
     ]
     summary.append((f"`{PREFIX}level`", "The level of the blocks that the snapshot adds."))
     loaded_at = "When the rows were last changed before, in milliseconds since 1970: for the freshness of sources."

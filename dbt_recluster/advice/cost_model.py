@@ -40,14 +40,7 @@ from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.planner import (
-    Blocks,
-    Policy,
-    best_threshold,
-    clustering_information,
-    costs_by_threshold,
-    relative_rewriting,
-)
+from dbt_recluster.planner import Blocks, Policy, clustering_information
 from dbt_recluster.planner.planning import simulate_rounds
 from dbt_recluster.text import did_you_mean
 
@@ -55,6 +48,30 @@ DAYS = 7
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 # The origin of a block that a simulated merge wrote.
 _MERGED = -1
+# A lower threshold rewrites more, and reads waste less. Of strategy `payback` over sorted loads, 100 of a plain key and
+# 30 along a curve: thresholds, rows rewritten for each row loaded (geometric mean of the workloads), and blocks that a
+# read opens (mean), by the columns on a curve. Workloads in order rewrite almost nothing and are left out. Those of a
+# plain key, 0, are of the workloads of benchmarks/results/frontier.json. Blocks along a curve are multiples of those
+# that the read opens in a table sorted at once ("What a threshold means" in docs/design/curves.md).
+THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+REWRITTEN = {
+    0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
+    2: (6.09, 3.73, 2.84, 2.02, 1.40, 1.18),
+    3: (5.04, 3.59, 2.24, 1.76, 1.32, 1.19),
+    4: (5.40, 3.20, 2.54, 1.62, 1.28, 0.88),
+}
+SCAN = {
+    0: (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23),
+    2: (1.16, 1.28, 1.44, 1.63, 1.84, 2.05),
+    3: (1.13, 1.17, 1.33, 1.42, 1.51, 1.67),
+    4: (1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
+}
+
+# How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
+# table, or the backlog of a pause.
+LEAST, MOST = 0.1, 4.0
+# A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
+_LEAST_GAIN = 0.1
 
 
 class PastWeek:
@@ -197,6 +214,54 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
     daily = np.array([recorded.daily(read) for read in table.reads.for_key(table.key).ranges])
     of_reads = (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth)
     return DailyBytes(*(float(daily @ column) for column in of_reads))
+
+
+def relative_rewriting(loaded: float, rewritten: float, threshold: float, columns: int = 0) -> float:
+    """Return a table's rewriting relative to the measured workloads.
+
+    Args:
+        loaded: Bytes loaded in some time.
+        rewritten: Bytes rewritten in the same time.
+        threshold: The threshold of that time.
+        columns: Columns on a curve; 0 for a plain key.
+    """
+    work = REWRITTEN[columns]
+    usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS[: len(work)]), work))
+    return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
+
+
+def costs_by_threshold(
+    loaded: float, rewriting: float, wasted_per_depth: float, columns: int = 0
+) -> dict[float, float]:
+    """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads waste.
+
+    Args:
+        loaded: Bytes loaded in some time.
+        rewriting: How much the table rewrites, relative to what was measured (`relative_rewriting`).
+        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1. On a curve, bytes
+            that they open in a table sorted at once.
+        columns: Columns on a curve; 0 for a plain key.
+
+    Returns:
+        The cost of each of `THRESHOLDS` that was measured.
+    """
+    return {
+        threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
+        for threshold, work, scan in zip(THRESHOLDS, REWRITTEN[columns], SCAN[columns], strict=False)
+    }
+
+
+def best_threshold(costs: dict[float, float], current: float | None = None) -> float:
+    """Return the threshold of least cost, or the current one where no other is cheaper by a tenth.
+
+    Args:
+        costs: The costs of `costs_by_threshold`.
+        current: The threshold now, or None if there is none to keep.
+    """
+    best = min(costs, key=lambda threshold: (costs[threshold], threshold))
+    if current in costs and costs[best] > (1 - _LEAST_GAIN) * costs[current]:
+        return current
+    return best
 
 
 @dataclass(frozen=True)

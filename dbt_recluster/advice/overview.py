@@ -15,8 +15,8 @@ from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.clustering.history import PREFIX, history_entries
-from dbt_recluster.clustering.options import ReclusterOptions, parse_number, parser
+from dbt_recluster.clustering.history import RoundSummary, history_entries
+from dbt_recluster.clustering.options import ReclusterOptions, parser
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
@@ -179,15 +179,14 @@ def _from_blocks(
         balance = CostModel(table, options.policy).balance()
         figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
     last, where = table.snapshots()[-1:], table.predicate(options.where)
-    summary = {} if exact or not last else last[0].summary
-    after = {name: parse_number(summary.get(f"{PREFIX}{name}_after")) for name in ("depth", *_MEASURES)}
-    depth, threshold = after.pop("depth") or 0.0, policy.threshold or 0.0
+    recorded = RoundSummary.of(last[0]) if last and not exact else RoundSummary()
+    depth, threshold = recorded.depth_after or 0.0, policy.threshold or 0.0
     # The fragmentation is recorded if the round left nothing to do. By level, that may be stuck or not.
     is_clear = depth <= threshold or policy.strategy not in ("peak", "above_average")
-    is_known = bool(depth and threshold) and is_clear and after["fragmentation"] is not None
+    is_known = bool(depth and threshold) and is_clear and recorded.fragmentation_after is not None
     if is_known and checkpoint.is_of(last[0].id):
         planned = Plan((), 0, 0, (Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
-        figures |= after
+        figures |= {name: getattr(recorded, f"{name}_after") for name in _MEASURES}
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
         planned = planned_round.plan

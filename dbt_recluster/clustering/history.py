@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from dbt_recluster.clustering.checkpoint import warned_of
 from dbt_recluster.clustering.options import parse_number
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
 from dbt_recluster.iceberg.table_properties import LEVELS
 
@@ -101,12 +101,11 @@ class HistoryEntry:
         return {**asdict(self), "at": self.at.isoformat(timespec="milliseconds")}
 
 
-def round_summary(**figures: Any) -> dict[str, str]:
-    """Return the summary of a round's snapshots, of figures that are not None.
+@dataclass(frozen=True)
+class RoundSummary:
+    """What the snapshots of a round record of it: each has the figures of all, so they survive the first snapshots.
 
-    Every snapshot of a round has the figures of the whole round, so they survive its first snapshots.
-
-    Returns:
+    Attributes:
         sets: Block sets merged.
         blocks_in, blocks_out: Blocks removed and added.
         bytes_in, bytes_out: Their bytes.
@@ -124,8 +123,38 @@ def round_summary(**figures: Any) -> dict[str, str]:
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
     """
-    figures["round"] = uuid.uuid4().hex[:12]
-    return {f"{PREFIX}{name}": str(value) for name, value in figures.items() if value is not None}
+
+    sets: int = 0
+    blocks_in: int = 0
+    blocks_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows: int = 0
+    trigger: str = ""
+    cluster_by: str | None = None
+    depth_before: float | None = None
+    depth_after: float | None = None
+    average_depth_after: float | None = None
+    read_depth_after: float | None = None
+    fragmentation_after: float | None = None
+    benefit_cost: float | None = None
+    benefit_cost_left: float | None = None
+    seconds: float | None = None
+    conflicts: int = 0
+    writer: str | None = None
+    where: str | None = None
+    round: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    def as_summary(self) -> dict[str, str]:
+        """Return the entries of a snapshot's summary."""
+        return {f"{PREFIX}{name}": str(value) for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> RoundSummary:
+        """Read the summary of a snapshot; what is missing or unreadable has its default."""
+        texts = {f: snapshot.summary.get(f"{PREFIX}{f.name}") for f in fields(cls)}
+        read: dict[Any, Any] = {"int": lambda text: whole_number(text) or 0, "float | None": parse_number}
+        return cls(**{f.name: read.get(f.type, str)(text) for f, text in texts.items() if text is not None})
 
 
 @dataclass(frozen=True)
@@ -176,25 +205,17 @@ def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
 
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
-    last = members[-1]
-    text = {name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)}
-    counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
-    measured = ("depth_before", "depth_after", "seconds", "benefit_cost", "benefit_cost_left")
-    rows = last.count(f"{PREFIX}rows") or 0
-    figures: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
-    figures |= {name: parse_number(text.get(name)) for name in measured}
+    last, summary = members[-1], RoundSummary.of(members[-1])
+    shared = {f.name for f in fields(HistoryEntry)} & vars(summary).keys()
     return HistoryEntry(
         at=last.at,
         snapshot_ids=tuple(member.id for member in members),
         kind="recluster",
-        by=text.get("trigger", ""),
-        cluster_by=text.get("cluster_by"),
-        where=text.get("where"),
-        writer=text.get("writer"),
+        by=summary.trigger,
         levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
-        rows_in=rows,
-        rows_out=rows,
-        **figures,
+        rows_in=summary.rows,
+        rows_out=summary.rows,
+        **{name: getattr(summary, name) for name in shared},
     )
 
 

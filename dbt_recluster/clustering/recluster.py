@@ -104,7 +104,9 @@ class MergedRound(RoundRecord):
         kept = np.delete(np.arange(len(planned.candidates)), done.members.member)
         after = self.table.blocks_after(planned.blocks, kept, merged)
         rest = plan(after, planned.checkpoint.policy)
-        return history.round_summary(
+        is_whole = len(groups) == len(self.groups)
+        more: dict[str, Any] = {**done.ratios, **(self._figures_left(after, rest) if is_whole else {})}
+        return history.RoundSummary(
             **_figures(groups),
             **self.figures,
             depth_before=planned.plan.depth,
@@ -112,9 +114,8 @@ class MergedRound(RoundRecord):
             average_depth_after=clustering_information(after).average_depth,
             seconds=round(time.monotonic() - self.started, 3),
             writer=writers_text(group.not_native for group in groups),
-            **done.ratios,
-            **(self._figures_left(after, rest) if len(groups) == len(self.groups) else {}),
-        )
+            **more,
+        ).as_summary()
 
     def _figures_left(self, after: Blocks, rest: Plan) -> dict[str, float | None]:
         """Return figures of the blocks after the round if nothing is left to do; on a curve, settled blocks decide."""

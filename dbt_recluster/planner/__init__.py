@@ -13,7 +13,7 @@ from dbt_recluster.planner.metrics import (
     read_depth,
 )
 from dbt_recluster.planner.planning import plan
-from dbt_recluster.planner.policy import Policy, best_threshold, costs_by_threshold, relative_rewriting
+from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import Reads
 from dbt_recluster.planner.strategies import STRATEGIES
 
@@ -32,12 +32,9 @@ __all__ = [
     "Reads",
     "Reason",
     "Why",
-    "best_threshold",
     "clustering_information",
-    "costs_by_threshold",
     "curve_information",
     "plan",
     "read_costs",
     "read_depth",
-    "relative_rewriting",
 ]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tables import create_table
 
-from dbt_recluster.advice.cost_model import auto_depth
+from dbt_recluster.advice.cost_model import SCAN, THRESHOLDS, auto_depth
 from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -19,7 +19,6 @@ from dbt_recluster.maintenance import (
     estimate_clustering_cost,
     recluster,
 )
-from dbt_recluster.planner.policy import SCAN, THRESHOLDS
 from dbt_recluster.report import html, result_text
 
 pytestmark = pytest.mark.thorough

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import BENCHMARKS
 
-from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, plan, relative_rewriting
-from dbt_recluster.planner.policy import MOST, REWRITTEN, SCAN, THRESHOLDS
+from dbt_recluster.advice.cost_model import (
+    MOST,
+    REWRITTEN,
+    SCAN,
+    THRESHOLDS,
+    best_threshold,
+    costs_by_threshold,
+    relative_rewriting,
+)
+from dbt_recluster.planner import Policy, plan
 
 BYTES = st.floats(1, 1e15)
 
