@@ -17,7 +17,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -163,11 +163,11 @@ class _Worker:
         self._number += len(piece.directories)
         try:
             self._prepare()
-            scan, dictionaries = self._scan(piece)
+            scan = self._scan(piece)
             for name, values in piece.variables.items():
                 self._set(name, values)
             for statement in piece.statements:
-                files += self._run(piece, statement, scan, dictionaries, number)
+                files += self._run(piece, statement, scan, number)
                 number += len(statement.directories)
             return files
         except BaseException as e:
@@ -233,8 +233,8 @@ class _Worker:
             left += children - 1
         return trees
 
-    def _scan(self, piece: Piece) -> tuple[str, list[str]]:
-        """Return a query of the rows of a piece's files, and the columns that their writers had dictionaries for."""
+    def _scan(self, piece: Piece) -> str:
+        """Return a query of the rows of a piece's files."""
         prefix = "" if self._job.store is None else "s3://"
         paths = [prefix + path_of(file) for file in piece.files]
         for tree in self._trees(paths).values():
@@ -252,21 +252,9 @@ class _Worker:
         if piece.deleted is not None:
             self._connection.register("deleted", piece.deleted)
             scan = f"select * from ({scan}) anti join deleted on file_index = file and file_row_number = row"
-        return scan, self._dictionaries(paths[-1])
+        return scan
 
-    def _dictionaries(self, path: str) -> list[str]:
-        """Return the columns, by paths in the schema of new files, of which most row groups have whole dictionaries."""
-        # Java's writer adds PLAIN where it has given a dictionary up. In other files, it is the dictionary's own.
-        query = (
-            "with chunks as (select *, string_split(encodings, ', ') as used from parquet_metadata($file)) "
-            "select path_in_schema from chunks group by all having 2 * count_if(dictionary_page_offset is not null "
-            "and (list_contains(used, 'RLE_DICTIONARY') or not list_contains(used, 'PLAIN'))) > count(*)"
-        )
-        return [str(name).replace(", ", ".") for (name,) in self._connection.execute(query, {"file": path}).fetchall()]
-
-    def _run(
-        self, piece: Piece, statement: Statement, scan: str, dictionaries: Sequence[str], number: int
-    ) -> list[NativeFile]:
+    def _run(self, piece: Piece, statement: Statement, scan: str, number: int) -> list[NativeFile]:
         job = self._job
         block = [] if statement.block is None else ["block"]
         query = scan
@@ -281,7 +269,7 @@ class _Worker:
         for place, rows in itertools.groupby(parts, operator.itemgetter(0)):
             self._jvm.check()
             location = self._location(statement.directories[place], number + place)
-            writer = _FileWriter(job, self._files, location, dictionaries, piece.row_group_rows)
+            writer = _FileWriter(job, self._files, location, piece.row_group_rows)
             try:
                 for _, part in rows:
                     writer.add(part)
@@ -306,30 +294,22 @@ def _parts(batch: Any, block: Sequence[str]) -> Iterator[tuple[int, Any]]:
 
 
 class _FileWriter:
-    """Writes one data file; its row groups are the batches up to a number of rows."""
+    """Writes one data file; its row groups are the batches up to a number of rows.
 
-    def __init__(
-        self, job: NativeJob, files: Any, location: str, dictionaries: Sequence[str], row_group_rows: int
-    ) -> None:
-        import pyarrow.parquet as pq
+    Java's writer decides for each row group and column whether there is a dictionary, Arrow's for the whole file. So
+    the first row groups wait in memory, and what Java would do for most of them decides.
+    """
 
-        self._schema, self._location, self._rows_in_group = job.schema, location, row_group_rows
+    def __init__(self, job: NativeJob, files: Any, location: str, row_group_rows: int) -> None:
+        self._job, self._schema, self._location, self._rows_in_group = job, job.schema, location, row_group_rows
         self._most_bytes = max(job.memory_bytes // 2, 64 << 20)
         self._footers: list[Any] = []
         path = path_of(location)
         if job.store is None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         self._sink = files.open_output_stream(path)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            job.schema,
-            use_dictionary=list(dictionaries) or False,
-            write_page_index=True,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            metadata_collector=self._footers,
-            **job.parquet,
-        )
+        self._writer: Any = None
+        self._waiting: list[Any] = []  # row groups
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
 
@@ -359,12 +339,36 @@ class _FileWriter:
         if _has_nan(table):
             # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
             raise _Refused("nan")
-        self._writer.write_table(table, row_group_size=len(table))
+        self._waiting.append(table)
         self._batches, self._rows, self._bytes = [], 0, 0
+        if self._writer is not None or sum(table.nbytes for table in self._waiting) > self._most_bytes // 2:
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            page, limit = (self._job.parquet[name] for name in ("max_rows_per_page", "dictionary_pagesize_limit"))
+            pages = (table.slice(0, page) for table in self._waiting)
+            gainful = Counter(path for page in pages for path in _with_dictionary(page, limit))
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                use_dictionary=[path for path, count in gainful.items() if 2 * count > len(self._waiting)] or False,
+                write_page_index=True,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                metadata_collector=self._footers,
+                **self._job.parquet,
+            )
+        for table in self._waiting:
+            self._writer.write_table(table, row_group_size=len(table))
+        self._waiting = []
 
     def close(self) -> NativeFile:
         """Write the rest and the footer."""
         self._flush()
+        self._write()
         self._writer.close()
         size = self._sink.tell()
         self._sink.close()
@@ -381,6 +385,51 @@ class _FileWriter:
         for stream in (self._writer, self._sink):
             with suppress(Exception):
                 stream.close()
+
+
+def _with_dictionary(page: Any, limit: int) -> Iterator[str]:
+    """Yield the columns, by their paths, for which Java's writer has a dictionary if this is the first page.
+
+    It has one if the dictionary, of at most ``limit`` bytes, and the places in it are smaller than the values.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def size(values: Any) -> int:
+        if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+            return 4 * len(values) + (pc.sum(pc.binary_length(values)).as_py() or 0)
+        is_small = values.type.bit_width == 32 or (pa.types.is_decimal(values.type) and values.type.precision < 10)
+        return (4 if is_small else 8) * len(values)
+
+    for path, column in _leaves(page):
+        # Java gives booleans and fixed numbers of bytes, such as decimals beyond 18 digits, no dictionary.
+        if pa.types.is_boolean(column.type) or (pa.types.is_decimal(column.type) and column.type.precision > 18):
+            continue
+        values = column.drop_null()
+        dictionary = values.unique()
+        places = len(values) * (len(dictionary) - 1).bit_length() // 8 if len(values) else 0
+        if size(dictionary) <= limit and size(dictionary) + places < size(values):
+            yield path
+
+
+def _leaves(page: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a page without columns of their own, by their paths in Parquet."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nested = [(field.name, column.combine_chunks()) for field, column in zip(page.schema, page.columns, strict=True)]
+    while nested:
+        path, values = nested.pop()
+        if pa.types.is_map(values.type):
+            first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+            entries = {"key": values.keys, "value": values.items}
+            nested += [(f"{path}.key_value.{name}", part[first:end]) for name, part in entries.items()]
+        elif pa.types.is_list(values.type):
+            nested.append((f"{path}.list.element", values.flatten()))
+        elif pa.types.is_struct(values.type):
+            nested += [(f"{path}.{field.name}", pc.struct_field(values, field.name)) for field in values.type]
+        else:
+            yield path, values
 
 
 def _has_nan(table: Any) -> bool:
