@@ -48,12 +48,12 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
     GroupPlan,
     RewrittenGroup,
+    check_location,
     file_group,
     writers_text,
 )
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
-from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
 from dbt_recluster.planner import Blocks, Plan, Reason, Why, clustering_information, plan

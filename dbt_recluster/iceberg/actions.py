@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import MaintenanceError
-from dbt_recluster.iceberg.catalog_tables import table_lock, tables_of_catalog
+from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, position_deletes
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, collect_arrow, java_class, java_items, java_list
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
-from dbt_recluster.names import Parts, folded, join_parts, name_parts
+from dbt_recluster.names import Parts, folded, join_parts, name_parts, table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

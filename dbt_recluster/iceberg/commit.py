@@ -17,16 +17,21 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
-from dbt_recluster.iceberg.catalog_tables import table_lock
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Snapshot, Transaction
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, verify_committed, verify_counts
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    RewrittenGroup,
+    delete_files,
+    discard_files,
+    verify_committed,
+    verify_counts,
+)
 from dbt_recluster.iceberg.session.internals import clean_up
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.names import table_lock
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.exceptions import CommitFailedError, NotAnIcebergTableError, OptionError, UnsupportedTableError
-from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
+from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.jvm import (
     OBJECT,
@@ -29,6 +29,7 @@ from dbt_recluster.iceberg.session.jvm import (
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
+from dbt_recluster.names import canonical_name, table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,12 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    discard_files,
+    verify_rewrite,
+)
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, take_samples, with_counted_rows
 from dbt_recluster.iceberg.rewrite.spark_writer import SparkWriter
-from dbt_recluster.iceberg.rewrite.writing import discard_files, verify_rewrite
 from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
 from dbt_recluster.key.box_tree import one_box
 from dbt_recluster.key.cluster_key import ClusterKey

@@ -25,11 +25,17 @@ import pyarrow as pa
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native_tasks
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    delete_files,
+    delete_unfinished,
+    discard_files,
+)
 from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, PieceResult, file_location
-from dbt_recluster.iceberg.rewrite.writing import delete_files, delete_unfinished, discard_files, task_attempts
-from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted
+from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.box_tree import SHARE, BoxTree

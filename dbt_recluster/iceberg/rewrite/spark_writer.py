@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup, staged
-from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
-from dbt_recluster.iceberg.rewrite.writing import (
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
     delete_unfinished,
     discard_files,
     merge_error,
-    task_attempts,
-    wait_until,
+    staged,
 )
+from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
-from dbt_recluster.iceberg.session.jobs import RoundJobs
+from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, jvm
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve

@@ -109,8 +109,8 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.hadoop.hive.metastore.schema.verification": "false",
         # The metastore compares columns by position, so a dropped column looks like a change of types.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
-        # Derby has no lock tables. iceberg/catalog_tables.py serialises this process's commits, and the lock on the
-        # directory keeps other processes out.
+        # Derby has no lock tables. names.py serialises this process's commits, and the lock on the directory keeps
+        # other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 
