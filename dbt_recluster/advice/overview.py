@@ -15,7 +15,7 @@ from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.clustering.history import PREFIX, history_entries
+from dbt_recluster.clustering.history import history_entries
 from dbt_recluster.clustering.options import ReclusterOptions, parse_number, parser
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
@@ -23,6 +23,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.verdict import VERDICTS, Stop, Verdict, reason_text, verdict_of
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+from dbt_recluster.iceberg.table_properties import PREFIX
 from dbt_recluster.planner import Plan, Reason
 
 # Measures that a round's summary has too, with "_after".

@@ -49,7 +49,7 @@ ClusterBy = str | Sequence[str] | ClusterKey
 _BLOCKS: dict[tuple[str, int, str, str], BlockMetadata] = {}
 _LOCK = threading.Lock()
 # They take 46 MB with paths of 110 characters and a key of one number.
-_MOST_BLOCKS = 250_000
+_MOST_CACHED_BLOCKS = 250_000
 
 
 def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadata]) -> BlockMetadata:
@@ -57,11 +57,11 @@ def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadat
     with _LOCK:
         blocks = _BLOCKS.get(key)
     blocks = read() if blocks is None else blocks
-    if len(blocks) <= _MOST_BLOCKS:
+    if len(blocks) <= _MOST_CACHED_BLOCKS:
         with _LOCK:
             _BLOCKS.pop(key, None)
             _BLOCKS[key] = blocks
-            while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
+            while sum(map(len, _BLOCKS.values())) > _MOST_CACHED_BLOCKS:
                 del _BLOCKS[next(iter(_BLOCKS))]
     return blocks
 

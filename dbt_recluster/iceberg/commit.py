@@ -31,12 +31,13 @@ from dbt_recluster.iceberg.session.internals import clean_up
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.table_properties import PREFIX
 from dbt_recluster.names import table_lock
 
 logger = logging.getLogger(__name__)
 
 # In the summary of a recluster: when the rewritten rows were last changed.
-LOADED_AT = "recluster.loaded_at"
+LOADED_AT = f"{PREFIX}loaded_at"
 MAX_ATTEMPTS = 5
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
@@ -204,7 +205,7 @@ class RoundCommit:
                 rewrite.set(name, value)
             if (loaded_at := _loaded_at(transaction.table, before)) is not None:
                 rewrite.set(LOADED_AT, str(loaded_at))
-            rewrite.set("recluster.level", str(run[0].source.level))
+            rewrite.set(f"{PREFIX}level", str(run[0].source.level))
             rewrite.commit()
             after = transaction.table.current_snapshot()
             assert before is not None

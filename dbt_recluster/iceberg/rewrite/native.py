@@ -38,6 +38,7 @@ from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Pi
 from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import decimal_digits
@@ -47,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 # The setting of a session that turns the native writer off.
 SWITCH = "spark.recluster.native"
-_FORMAT = "write.format.default"
 _PARQUET = "write.parquet."
 _CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}  # with Iceberg's default levels
 # Properties of a table that change how its files are written; the writer follows the first, and others change no file.
@@ -63,8 +63,8 @@ _FOLLOWED = frozenset(
         "row-group-check-min-record-count",
         "row-group-check-max-record-count",
     )
-) | {_FORMAT, "write.data.path", "write.folder-storage.path"}
-_NO_MATTER = (
+) | {FILE_FORMAT, "write.data.path", "write.folder-storage.path"}
+_IRRELEVANT = (
     "write.metadata.",
     "write.delete.",
     "write.update.",
@@ -108,7 +108,7 @@ _S3_SETTINGS = {
 }
 _S3_FILE_IO, _S3A = ({ours: theirs[place] for ours, theirs in _S3_SETTINGS.items()} for place in (0, 1))
 # Others of S3FileIO that change no request for an object, or only how often it is sent.
-_S3_NO_MATTER = (
+_S3_IRRELEVANT = (
     "s3.delete",
     "s3.multipart.",
     "s3.staging-dir",
@@ -218,7 +218,7 @@ class NativeWriter:
         spark, properties = self.table.spark, self.target.properties
         if str(spark.conf.get(SWITCH, "true")).lower() == "false":
             raise NotNative("off")
-        if properties.get(_FORMAT, "parquet").lower() != "parquet":
+        if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             raise NotNative("format")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
@@ -294,7 +294,7 @@ class NativeWriter:
     def _parquet_options(self, properties: Mapping[str, str]) -> dict[str, Any]:
         """Return the options of Arrow's writer that follow the table's properties."""
         for name in properties:
-            if name.startswith("write.") and name not in _FOLLOWED and not name.startswith(_NO_MATTER):
+            if name.startswith("write.") and name not in _FOLLOWED and not name.startswith(_IRRELEVANT):
                 raise NotNative(f"properties: {name}")
         for name in ("compression-codec", "compression-level", "compression-strategy"):
             if self.table.spark.conf.get(f"spark.sql.iceberg.{name}", None) is not None:
@@ -544,7 +544,7 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
     """Return the arguments of pyarrow's S3 file system for settings, of which ``names`` are known."""
     for name, value in settings.items():
         is_s3 = name.startswith(("s3.", "client.")) and name not in names.values()
-        if is_s3 and not f"{name}={value}".startswith(_S3_NO_MATTER):
+        if is_s3 and not f"{name}={value}".startswith(_S3_IRRELEVANT):
             raise NotNative(f"store: {name}")
     given = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
     arguments: dict[str, Any] = {n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given}

@@ -30,6 +30,7 @@ from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
 from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, jvm
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 
@@ -145,7 +146,7 @@ class TaskFiles:
         if not tasks:
             return []
         query, locations = query_id(self._table.spark, wait_until(self._write)), self._table.java.locationProvider()
-        format_name = self._table.properties.get("write.format.default", "parquet")
+        format_name = self._table.properties.get(FILE_FORMAT, "parquet")
         file_format = self._table.iceberg.FileFormat.fromString(format_name)
         paths = []
         for index, task_id in tasks:

@@ -19,12 +19,11 @@ from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironme
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
 from dbt_recluster.iceberg.session.local_spark import iceberg_settings, java_properties, local_settings, log_options
-from dbt_recluster.iceberg.session.starter import is_running, outside_settings, start_spark
+from dbt_recluster.iceberg.session.starter import JAVA_OPTIONS, is_running, outside_settings, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _start_lock = threading.Lock()
 _running: Lake | None = None
 
@@ -97,7 +96,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
         **local_settings(),
-        _JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
+        JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
         "spark.sql.catalog.spark_catalog.type": "hive",
@@ -117,9 +116,9 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
 
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, **starting: Any) -> Lake:
     settings = spark_settings(lake, log_level)
-    java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
+    java_options = [settings[JAVA_OPTIONS], overrides.get(JAVA_OPTIONS, "")]
     settings.update(overrides)
-    settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
+    settings[JAVA_OPTIONS] = " ".join(java_options).strip()
     settings.update(iceberg_settings({**outside_settings(), **settings}, needs_jar=True))
 
     lock = _make_and_lock(lake)

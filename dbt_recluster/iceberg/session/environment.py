@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
@@ -140,7 +141,7 @@ def _minor(version: str) -> str:
 
 
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
-    name = given or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
+    name = given or str(spark.conf.get(DEFAULT_CATALOG, "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in (SESSION_CATALOG, ICEBERG_CATALOG):
         actual = implementation or "Spark's built-in one"

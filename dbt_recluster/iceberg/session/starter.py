@@ -38,8 +38,8 @@ GATEWAY = "PYSPARK_GATEWAY_PORT"
 _REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
-_EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
-_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", _EXTRA_OPTIONS)
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_ALL_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", JAVA_OPTIONS)
 # Options of spark-submit that are settings.
 _OPTIONS = {
     "--driver-class-path": CLASS_PATH,
@@ -147,9 +147,9 @@ def _start_jvm(
             if archive is not None:
                 archive.follow(gateway.jvm, report)
     # The JVM got Java's options as files; the session has the options themselves.
-    options = {name: given[name] for name in _JAVA_OPTIONS if name in given}
+    options = {name: given[name] for name in _ALL_JAVA_OPTIONS if name in given}
     if starts:
-        options.setdefault(_EXTRA_OPTIONS, "")
+        options.setdefault(JAVA_OPTIONS, "")
     return {**redaction, **options, **settings}
 
 
@@ -228,8 +228,8 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
-        for option in filter(early.get, _JAVA_OPTIONS):
+        early[JAVA_OPTIONS] = f"{shlex.join(java_options)} {early.get(JAVA_OPTIONS, '')}"
+        for option in filter(early.get, _ALL_JAVA_OPTIONS):
             file = directory / f"{option}.txt"
             # With the pattern of secrets for log4j2.properties.
             options = [*shlex.split(early[option]), f"-Drecluster.log.secrets={java_pattern()}"]
