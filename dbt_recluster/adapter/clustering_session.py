@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections import (
-    ReclusterConnectionManager,
-    ReclusterCredentials,
-    default_catalog,
-)
+from dbt_recluster.adapter.connections import ReclusterConnectionManager, ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import environment, local_spark, starter

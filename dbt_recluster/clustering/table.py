@@ -17,13 +17,7 @@ from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    BoolArray,
-    IntArray,
-    read_blocks,
-    read_written_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks, read_written_blocks
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -33,6 +27,7 @@ from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.types import BoolArray, IntArray
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, decoded_text
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
@@ -34,7 +34,7 @@ from dbt_recluster.key.box_tree import Points
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.curve import BITS, Curve
 from dbt_recluster.key.transforms import Truncate
-from dbt_recluster.key.types import TYPES, value_type
+from dbt_recluster.key.types import TYPES, BoolArray, value_type
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 
 # Bytes of a property that was tampered with, unpacked.

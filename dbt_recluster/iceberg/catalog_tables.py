@@ -13,7 +13,7 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import is_caused_by, raise_as, short_message
 from dbt_recluster.key.columns import quote
 from dbt_recluster.names import Parts, join_parts, name_parts
@@ -44,7 +44,7 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
     activate(spark)
     if not has_catalog(spark, catalog):
         raise CatalogNotFoundError(no_catalog(catalog))
-    plugin = _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(catalog))
+    plugin = _check_is_iceberg(spark, java_session(spark).sessionState().catalogManager().catalog(catalog))
     with raise_as(CatalogError, f"the tables of catalog {catalog} cannot be listed"):
         namespaces = list(_namespaces(spark, plugin, ()))
         tables = [table for namespace in namespaces for table in _tables(spark, catalog, plugin, namespace)]
@@ -110,15 +110,14 @@ def resolve(spark: SparkSession, parts: Parts) -> Any:
     """Resolve a table's name to its catalog and identifier; a CatalogError if the catalog does not start."""
     if len(parts) > 1:
         has_catalog(spark, parts[0])  # Iceberg would look in the current catalog instead
-    return jvm(spark).org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
-        spark._jsparkSession, java_list(spark, parts)
-    )
+    util = jvm(spark).org.apache.iceberg.spark.Spark3Util
+    return util.catalogAndIdentifier(java_session(spark), java_list(spark, parts))
 
 
 def has_catalog(spark: SparkSession, name: str) -> bool:
     """Whether Spark has a catalog of this name; a CatalogError if it does not start."""
     with raise_as(CatalogError, f"catalog {name} does not start"):
-        return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
+        return bool(java_session(spark).sessionState().catalogManager().isCatalogRegistered(name))
 
 
 def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
@@ -181,7 +180,7 @@ def _root_tables(spark: SparkSession, catalog: str, plugin: Any, namespaces: Seq
         return []
     # Iceberg's HadoopCatalog has such tables and does not list them.
     warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"{prefix}.warehouse"))
-    files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    files = warehouse.getFileSystem(java_session(spark).sessionState().newHadoopConf())
     directories = {str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()}
     names = sorted((name,) for name in directories if (name,) not in namespaces)
     of = jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of

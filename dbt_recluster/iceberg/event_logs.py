@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.session.jvm import java_array, jvm
+from dbt_recluster.iceberg.session.jvm import java_array, java_context, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class EventLogFiles:
         self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
         with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
             path = jvm(spark).org.apache.hadoop.fs.Path(directory)
-            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+            self._files = path.getFileSystem(java_context(spark).hadoopConfiguration())
             self._entries = list(self._files.listStatus(path))
 
     def paths(self, since: datetime) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from dbt_recluster.iceberg.session.jvm import (
     java_items,
     java_list,
     java_map,
+    java_session,
     jvm,
 )
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
@@ -362,7 +363,7 @@ class IcebergTable:
 
         kind = getattr(self.iceberg.MetadataTableType, which)
         load = self.iceberg.spark.SparkTableUtil.loadMetadataTable
-        return DataFrame(load(self.spark._jsparkSession, self.java, kind), self.spark)
+        return DataFrame(load(java_session(self.spark), self.java, kind), self.spark)
 
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.

@@ -20,7 +20,6 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -36,13 +35,14 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
 from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, PieceResult, file_location
 from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_context, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import decimal_digits
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.types import IntArray
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +135,8 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-# The reasons that merges of an application's workers failed, by its id. A second time ends them: the first may have
-# been a lost executor or a full disk.
+# Reasons that merges of an application's workers failed, by its id. After a second failure the native writer is off for
+# the application; the first may be a lost executor or a full disk.
 _FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
@@ -151,7 +151,7 @@ _UNSORTED_SHARE = 0.1
 _MOST_DELETED = 1_000_000
 _TASK_MEMORY = 1 << 30
 _LEAST_MEMORY = 128 << 20
-# What a worker with DuckDB and Arrow reserves of its address space before its first row: 2.1 GB in all.
+# The address space that a worker with DuckDB and Arrow reserves before its first row is 2.1 GB.
 _ADDRESSES_MB = 2304
 _BATCH_BYTES = 8 << 20  # compressed
 
@@ -170,7 +170,7 @@ class NativeWriter:
     curve: Curve | None
 
     def refusal(self, plan: GroupPlan) -> str | None:
-        """Return why a group cannot be written natively, in a word and sometimes more, or None."""
+        """Return the reason why a group cannot be written natively, a word and sometimes details, or None."""
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
@@ -259,7 +259,7 @@ class NativeWriter:
 
     def _store(self) -> Mapping[str, Any] | None:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
-        java_io, hadoop = self.target.java.io(), self.table.spark.sparkContext._jsc.hadoopConfiguration()
+        java_io, hadoop = self.target.java.io(), java_context(self.table.spark).hadoopConfiguration()
         io = str(java_io.getClass().getSimpleName())
         try:
             scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
@@ -321,7 +321,7 @@ class NativeWriter:
     def write(
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
     ) -> dict[int, str]:
-        """Write groups, and add each to ``rewritten`` by its number; return why others were not written."""
+        """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
         from pyspark.cloudpickle import register_pickle_by_value
 
         register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
@@ -414,7 +414,7 @@ class NativeWriter:
 
     def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None) -> Piece:
         group = plan.group
-        # With object-storage layout, each file has a directory of its own.
+        # With object-storage layout, each file has its own directory.
         is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
         directories = tuple(self._directory(group) for _ in range(end - first if is_hashed else 1))
         if not is_hashed:
@@ -461,7 +461,7 @@ class NativeWriter:
         """Return the positions of deleted rows, by Iceberg's own reader of delete files."""
         if not any(file.deletes for file in group.files):
             return None
-        spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
+        spark, files, positions = self.table.spark, list[int](), list[IntArray]()
         functions, java, io = JavaFunctions(spark), jvm(spark).java, "org.apache.iceberg.io"
         read = functions.method(f"{io}.FileIO", "newInputFile", f"{io}.InputFile", "org.apache.iceberg.DeleteFile")
         loader = self.table.iceberg.data.BaseDeleteLoader(functions.function(read.bindTo(self.table.java.io())))
@@ -469,10 +469,10 @@ class NativeWriter:
             if not file.deletes:
                 continue
             index = loader.loadPositionDeletes(java_list(spark, file.deletes), file.path)
-            found = java.util.stream.LongStream.builder()
-            index.forEach(found)
+            rows = java.util.stream.LongStream.builder()
+            index.forEach(rows)
             buffer = java.nio.ByteBuffer.allocate(8 * int(index.cardinality()))
-            buffer.asLongBuffer().put(found.build().toArray())
+            buffer.asLongBuffer().put(rows.build().toArray())
             positions.append(np.frombuffer(buffer.array(), ">i8").astype(np.int64))
             files += [place] * len(positions[-1])
         return pa.table({"file": pa.array(files, pa.int64()), "row": np.concatenate(positions)})

@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
 from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
 from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, java_session, jvm
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
@@ -128,7 +128,7 @@ class TaskFiles:
     def watched(self) -> Iterator[None]:
         """Record the queries that end in this block, failed or not."""
         spark = self._table.spark
-        manager, interface = spark._jsparkSession.listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
+        manager, interface = java_session(spark).listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
         listener = JavaFunctions(spark).recorder(interface, self._ended)
         manager.register(listener)
         try:

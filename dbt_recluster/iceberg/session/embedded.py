@@ -116,16 +116,15 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
 
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, **starting: Any) -> Lake:
     settings = spark_settings(lake, log_level)
-    java_options = [settings[JAVA_OPTIONS], overrides.get(JAVA_OPTIONS, "")]
-    settings.update(overrides)
-    settings[JAVA_OPTIONS] = " ".join(java_options).strip()
-    settings.update(iceberg_settings({**outside_settings(), **settings}, needs_jar=True))
+    java_options = f"{settings[JAVA_OPTIONS]} {overrides.get(JAVA_OPTIONS, '')}".strip()
+    settings |= {**overrides, JAVA_OPTIONS: java_options}
+    settings |= iceberg_settings({**outside_settings(), **settings}, needs_jar=True)
 
     lock = _make_and_lock(lake)
     try:
         spark = start_spark(settings, hive=True, keep_open=(lock,), **starting)
         if log_level:
-            # pyspark sets WARN, whatever log4j's settings say.
+            # pyspark sets WARN and ignores log4j's settings.
             spark.sparkContext.setLogLevel(log_level.upper())
     except BaseException:
         jvm.end()  # it holds the lock too

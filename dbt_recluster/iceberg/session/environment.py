@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.jvm import java_class
+from dbt_recluster.iceberg.session.jvm import java_class, java_session
 from dbt_recluster.iceberg.session.redaction import is_caused_by, short_message
 from dbt_recluster.key.columns import quote
 
@@ -165,7 +165,7 @@ def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
     if str(spark.conf.get(f"{prefix}type", "")).lower() != "hive" or spark.conf.get(f"{prefix}uri", ""):
         return None
     # With hive-site.xml and the session's spark.hadoop.* settings.
-    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    hadoop = java_session(spark).sessionState().newHadoopConf()
     setting = "iceberg.engine.hive.lock-enabled"
     if hadoop.get("hive.metastore.uris", "") or hadoop.get(setting, "true").lower() == "false":
         return None

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, java_context, jvm
 from dbt_recluster.text import span
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class RoundJobs:
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
         watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
-        # Reports have jobs of their own: the thread inherits what is set before, and the last report comes afterwards.
+        # The reporting thread must not inherit tag and step, so it starts first; the last report comes afterwards.
         with watch, job_step(self._spark, name):
             self._spark.sparkContext.addJobTag(tag)
             try:
@@ -242,8 +242,7 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
 
 def _stages_done(spark: SparkSession, tag: str) -> float:
     """Return how many stages of the tagged jobs are done, in fractions; skipped and waiting stages count as 0."""
-    context: Any = spark.sparkContext._jsc
-    tracker = context.sc().statusTracker()
+    tracker = java_context(spark).statusTracker()
     done = 0.0
     for job in tracker.getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
@@ -267,7 +266,7 @@ def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
     Raises:
         TimeoutError: Tasks still run.
     """
-    context: Any = spark.sparkContext._jsc.sc()
+    context = java_context(spark)
     tracker, store = context.statusTracker(), context.statusStore()
     with suppress(Exception):  # a timeout, if other queries keep it busy
         context.listenerBus().waitUntilEmpty()

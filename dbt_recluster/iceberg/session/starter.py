@@ -174,7 +174,7 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
-    """Return the settings that spark-submit finds by itself, in the environment and in a properties file.
+    """Return the settings that spark-submit reads from the environment and from a properties file.
 
     The file is the given one, the one that the environment names, or spark-defaults.conf.
     """
@@ -260,7 +260,7 @@ def read_properties(text: str) -> dict[str, str]:
     lines, continues = [""], False
     for part in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
         line = lines[-1] + part.lstrip(blank)
-        # To Java a line is new while it is empty, so a comment may follow a backslash that stands alone.
+        # In java.util.Properties a comment may follow a line that is only a backslash.
         if not lines[-1] and line[:1] in ("", "#", "!"):
             continues = False
             continue
