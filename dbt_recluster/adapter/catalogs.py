@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
+from dbt.adapters.catalogs._integration import CatalogIntegrationConfig  # not explicitly exported
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, message

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections import (
-    DEFAULT_CATALOG,
-    ReclusterConnectionManager,
-    ReclusterCredentials,
-    default_catalog,
-)
+from dbt_recluster.adapter.connections import ReclusterConnectionManager, ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import environment, local_spark, starter
@@ -126,7 +121,7 @@ class RemoteSession(ClusteringSession):
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return starter.session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start)
+        return starter.session_of({**self._settings, environment.DEFAULT_CATALOG: self._session_catalog}, self._start)
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order, once it is known to be the same on both sides."""
@@ -264,7 +259,7 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
     remote = {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
     settings = {
         **(local_spark.local_settings() if is_local else remote),
-        DEFAULT_CATALOG: catalog,
+        environment.DEFAULT_CATALOG: catalog,
         # Tables change over the connection, so a cached one is stale.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,
@@ -272,6 +267,6 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
     if settings.get(f"spark.sql.catalog.{catalog}") == environment.SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
     settings |= local_spark.iceberg_settings({**starter.outside_settings(), **settings})
-    java = "spark.driver.extraJavaOptions"
+    java = starter.JAVA_OPTIONS
     settings[java] = f"{local_spark.log_options(log)} {settings.get(java, '')}".strip()
     return settings

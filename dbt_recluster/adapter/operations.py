@@ -23,13 +23,7 @@ from dbt_recluster.adapter.existing_tables import Tables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
-from dbt_recluster.maintenance import (
-    OPERATIONS,
-    ClusteredTable,
-    ProgressCallback,
-    ReclusterResult,
-    well_clustered,
-)
+from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
     FORMAT,
@@ -348,6 +342,7 @@ def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str])
     """Return dbt's response for a build, with notes on the model's line and the figures of a recluster."""
     plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
     if notes:
+        # dbt's field for the text of the line has no public name.
         plain = replace(plain, _message=f"{plain._message} ({'; '.join(notes)})")
     if result is None:
         return plain

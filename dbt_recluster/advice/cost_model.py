@@ -18,28 +18,18 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering.history import HistoryEntry, rewrite_speed, table_history
 from dbt_recluster.clustering.information import read_costs_of
-from dbt_recluster.clustering.options import (
-    AUTO,
-    ReclusterOptions,
-    parse_iso_time,
-    parse_moment,
-    parse_number,
-)
+from dbt_recluster.clustering.options import AUTO, ReclusterOptions, parse_iso_time, parse_moment, parse_number
 from dbt_recluster.clustering.result import MAX_ROUNDS, Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    IntArray,
-    read_blocks_added,
-    removed_paths,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks_added, removed_paths
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.types import IntArray
 from dbt_recluster.planner import Blocks, Policy, clustering_information
 from dbt_recluster.planner.planning import simulate_rounds
 from dbt_recluster.text import did_you_mean

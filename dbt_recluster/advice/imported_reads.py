@@ -20,18 +20,10 @@ from typing import Any
 from dbt_recluster.clustering.options import digest, parse_iso_time
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_reads import (
-    EVENT_LOG,
-    MOST_READS,
-    PROJECT,
-    QUERY_LOG,
-    ReadRange,
-    compact,
-    faded,
-)
+from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, QUERY_LOG, ReadRange, compact, faded
 from dbt_recluster.exceptions import EventLogError, OptionError, PredicateError
+from dbt_recluster.iceberg.event_logs import EventLogFiles, file_name
 from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives, ranges_as_json
-from dbt_recluster.iceberg.session.jobs import EventLogFiles, file_name
 from dbt_recluster.iceberg.session.redaction import raise_as
 from dbt_recluster.key.types import ColumnType
 from dbt_recluster.names import join_parts, name_parts

@@ -17,11 +17,10 @@ from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.types import value_type
+from dbt_recluster.key.types import BoolArray, FloatArray, IntArray, value_type
 from dbt_recluster.planner import Blocks
-from dbt_recluster.planner.arrays import FloatArray
 
 # Labels that fit the axis of a figure on a phone, their least distance, and the length from which two fit.
 _LABELS, _LEAST_DISTANCE, _LONG = 4, 0.3, 10

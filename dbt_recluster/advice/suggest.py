@@ -22,7 +22,7 @@ from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOpt
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
+from dbt_recluster.iceberg.metadata.block_metadata import codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types
 from dbt_recluster.iceberg.rewrite.sample import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width, table_cluster_key
@@ -30,7 +30,7 @@ from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Transform
-from dbt_recluster.key.types import ColumnType, Text
+from dbt_recluster.key.types import BoolArray, ColumnType, IntArray, Text
 from dbt_recluster.text import count_noun, shortened
 
 LEAST_BLOCKS = 8

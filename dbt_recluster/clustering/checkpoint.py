@@ -29,7 +29,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.verdict import Stop
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
     PartitionText,
@@ -38,8 +38,8 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
 )
 from dbt_recluster.iceberg.session.environment import package_version
 from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
+from dbt_recluster.key.types import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner import Blocks, Plan, Policy, Reason, plan
-from dbt_recluster.planner.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 

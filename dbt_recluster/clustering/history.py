@@ -15,11 +15,9 @@ from dbt_recluster.clustering.options import parse_number
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
-from dbt_recluster.iceberg.table_properties import LEVELS
+from dbt_recluster.iceberg.table_properties import LEVELS, PREFIX
 
 logger = logging.getLogger(__name__)
-
-PREFIX = "recluster."
 
 
 @dataclass(frozen=True)

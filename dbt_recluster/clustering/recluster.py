@@ -41,21 +41,21 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, RoundRecord, back_off
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
     GroupPlan,
     RewrittenGroup,
+    check_location,
     file_group,
     writers_text,
 )
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
-from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
+from dbt_recluster.key.types import IntArray
 from dbt_recluster.planner import Blocks, Plan, Reason, Why, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 from dbt_recluster.text import count_noun

@@ -17,13 +17,7 @@ from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    BoolArray,
-    IntArray,
-    read_blocks,
-    read_written_blocks,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks, read_written_blocks
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -33,6 +27,7 @@ from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.types import BoolArray, IntArray
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
@@ -49,7 +44,7 @@ ClusterBy = str | Sequence[str] | ClusterKey
 _BLOCKS: dict[tuple[str, int, str, str], BlockMetadata] = {}
 _LOCK = threading.Lock()
 # They take 46 MB with paths of 110 characters and a key of one number.
-_MOST_BLOCKS = 250_000
+_MOST_CACHED_BLOCKS = 250_000
 
 
 def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadata]) -> BlockMetadata:
@@ -57,11 +52,11 @@ def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadat
     with _LOCK:
         blocks = _BLOCKS.get(key)
     blocks = read() if blocks is None else blocks
-    if len(blocks) <= _MOST_BLOCKS:
+    if len(blocks) <= _MOST_CACHED_BLOCKS:
         with _LOCK:
             _BLOCKS.pop(key, None)
             _BLOCKS[key] = blocks
-            while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
+            while sum(map(len, _BLOCKS.values())) > _MOST_CACHED_BLOCKS:
                 del _BLOCKS[next(iter(_BLOCKS))]
     return blocks
 

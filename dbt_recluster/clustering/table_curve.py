@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, decoded_text
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
@@ -34,7 +34,7 @@ from dbt_recluster.key.box_tree import Points
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.key.curve import BITS, Curve
 from dbt_recluster.key.transforms import Truncate
-from dbt_recluster.key.types import TYPES, value_type
+from dbt_recluster.key.types import TYPES, BoolArray, value_type
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 
 # Bytes of a property that was tampered with, unpacked.
@@ -46,7 +46,7 @@ _LAST = 64
 # Rows of a sample: of each block, of each load at least, and of all loads.
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # With more blocks, the whole table is sampled, as at its first clustering.
-_MOST_BLOCKS = 1_000
+_MOST_SAMPLED_BLOCKS = 1_000
 # Loads that came sorted along the curve move its boundaries once they have this share of the rows.
 _LEAST_SHARE = 0.05
 # A column ascends if more than this share of a load lies beyond the boundaries so far.
@@ -118,8 +118,8 @@ class TableCurve:
         is_own = self._iceberg.branch is None and newest <= last
         new: BoolArray = unmerged & ((blocks.sequence <= 0) | (blocks.sequence > (newest if is_own else 0)))
         # The planner uses samples of all loads, where these are few; boundaries need those of new loads only.
-        sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_BLOCKS else new
-        if is_few := np.count_nonzero(sampled) <= _MOST_BLOCKS:
+        sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_SAMPLED_BLOCKS else new
+        if is_few := np.count_nonzero(sampled) <= _MOST_SAMPLED_BLOCKS:
             known = np.isin(blocks.added_by, list(self.sampled))
             self.sampled |= self._samples(blocks.take(sampled & ~known))
         if curve is not None and not new.any():

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from dbt_recluster.clustering.options import parse_moment, parse_snapshot_count
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.exceptions import MaintenanceError, OptionError
 from dbt_recluster.iceberg.actions import CatalogFiles, IcebergActions, directories
@@ -123,7 +122,7 @@ class Maintained(Result):
 class TableMaintenance:
     """Cleans up after a table's commits, for the operations of the same names, which say what arguments mean.
 
-    Methods raise OptionError for a bad argument, and MaintenanceError where they would do harm or Iceberg fails.
+    Methods raise OptionError for a time to come, and MaintenanceError where they would do harm or Iceberg fails.
 
     Args:
         table: The table.
@@ -146,9 +145,7 @@ class TableMaintenance:
     ) -> SnapshotsExpired:
         """Expire snapshots, and branches and tags past ``history.expire.max-ref-age-ms``; delete files left by them."""
         with self._step("expire_snapshots") as task:
-            older_than = self._past(task, older_than, force)
-            if retain_last is not None:
-                retain_last = parse_snapshot_count("retain_last", retain_last)
+            self._check(task, older_than, force)
             count, kept, refs, rest = self._actions.expirable(older_than, retain_last)
             history = rest.snapshots()
             since = history[0].at.isoformat(timespec="seconds") if history else None
@@ -169,7 +166,7 @@ class TableMaintenance:
     ) -> OrphansRemoved:
         """Delete orphan files; raise CatalogError if the catalog does not list its tables."""
         with self._step("remove_orphan_files") as task:
-            older_than = self._past(task, older_than, force)
+            self._check(task, older_than, force)
             own = directories(self._table)
             if own is None:
                 raise MaintenanceError(
@@ -244,20 +241,18 @@ class TableMaintenance:
     def _now(self) -> datetime:
         return self._fixed_now or datetime.now(timezone.utc)
 
-    def _past(self, step: str, older_than: datetime | None, force: bool) -> datetime | None:
-        """Return the time before which files may be deleted, checked."""
-        moment = None if older_than is None else parse_moment("older_than", older_than)
-        if moment is not None and moment > self._now:
-            raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
+    def _check(self, step: str, older_than: datetime | None, force: bool) -> None:
+        """Refuse a step that might delete files in use."""
+        if older_than is not None and older_than > self._now:
+            raise OptionError(f"older_than lies in the future: {older_than.isoformat(timespec='seconds')}")
         least_age, danger = _DANGERS[step]
-        if moment is not None and moment > self._now - least_age and not force:
+        if older_than is not None and older_than > self._now - least_age and not force:
             raise MaintenanceError(f"{step} of {self._table.name}: {danger} at least; force: true allows less")
         if not self._owns_files:
             raise MaintenanceError(
                 f"{step} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
                 "tables. Set it to true if they do not"
             )
-        return moment
 
     @property
     def _owns_files(self) -> bool:

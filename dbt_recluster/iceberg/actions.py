@@ -1,8 +1,7 @@
 """Iceberg's maintenance actions on a table, dry runs of them, and the guard before orphan files are deleted.
 
-The guard compares files by name alone. Iceberg's writers give each file a unique name, which stays the same however its
-directory is reached: by another scheme or host, through a symbolic link or a mount. If two names are equal, an orphan
-stays.
+The guard compares files by name alone: Iceberg's names are unique, so schemes, hosts, links and mounts do not matter.
+On a collision the orphan is kept.
 """
 
 from __future__ import annotations
@@ -18,12 +17,20 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import MaintenanceError
-from dbt_recluster.iceberg.catalog_tables import table_lock, tables_of_catalog
+from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray, position_deletes
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, collect_arrow, java_class, java_items, java_list
+from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
+from dbt_recluster.iceberg.session.jvm import (
+    JavaFunctions,
+    collect_arrow,
+    java_class,
+    java_items,
+    java_list,
+    java_session,
+)
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
-from dbt_recluster.names import Parts, folded, join_parts, name_parts
+from dbt_recluster.key.types import IntArray
+from dbt_recluster.names import Parts, folded, join_parts, name_parts, table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +53,7 @@ class IcebergActions:
 
     @property
     def _actions(self) -> Any:
-        return self.table.iceberg.spark.actions.SparkActions.get(self.table.spark._jsparkSession)
+        return self.table.iceberg.spark.actions.SparkActions.get(java_session(self.table.spark))
 
     def expirable(
         self, older_than: datetime | None, retain_last: int | None
@@ -62,7 +69,7 @@ class IcebergActions:
         expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
         self._configured(expiry, older_than, retain_last).commit()
         before, after = (table.java.operations().current() for table in (self.table, transaction.table))
-        names, kept = (set(map(str, java_items(each.refs().keySet()))) for each in (before, after))
+        names, kept = (set(map(str, java_items(metadata.refs().keySet()))) for metadata in (before, after))
         count = int(after.snapshots().size())
         return int(before.snapshots().size()) - count, count, sorted(names - kept), transaction.table
 
@@ -90,13 +97,13 @@ class IcebergActions:
             action = self._actions.deleteOrphanFiles(self.table.java).location(directory).deleteWith(keep)
             action = action.usePrefixListing(by_io).olderThan(_millis(older_than))
             try:
-                found = action.execute().orphanFileLocations()
+                orphans = action.execute().orphanFileLocations()
             except Exception as e:
                 is_listing = is_instance(e, "java.io.UncheckedIOException")
                 if not is_listing or not is_caused_by(e, "java.io.FileNotFoundException"):
                     raise
                 continue  # a table that was never written has no directory for its data
-            files.update(JavaFunctions(spark).strings(found))
+            files.update(JavaFunctions(spark).strings(orphans))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:
@@ -108,7 +115,7 @@ class IcebergActions:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
         result = self._execute(self._actions.rewriteManifests(self.table.java))
         manifests = (result.rewrittenManifests(), result.addedManifests())
-        rewritten, added = (int(java_list(self.table.spark, each).size()) for each in manifests)
+        rewritten, added = (int(java_list(self.table.spark, files).size()) for files in manifests)
         return rewritten, added
 
     def rewrite_position_deletes(self) -> tuple[int, int]:

@@ -1,17 +1,9 @@
-"""The tables of Spark's catalogs: listed without loading them, loaded by name, and locked.
-
-The locks serialise the commits of this process's threads to one table. Without the metastore's locks (``method:
-embedded``), Iceberg's Hive catalog checks the table's metadata pointer and then swaps it. Two threads between these two
-steps would lose a commit. Other catalogs swap atomically, and for them a lock that is held only during a commit costs
-nothing.
-"""
+"""The tables of Spark's catalogs: listed without loading them, and loaded by name."""
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import (
@@ -21,10 +13,10 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import is_caused_by, raise_as, short_message
 from dbt_recluster.key.columns import quote
-from dbt_recluster.names import NAME, Parts, join_parts, name_parts
+from dbt_recluster.names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,17 +32,6 @@ _NO_ROOT = (
     "org.apache.iceberg.exceptions.NoSuchNamespaceException",
     "org.apache.iceberg.exceptions.ValidationException",
 )
-_locks: dict[str, threading.RLock] = {}
-_registry = threading.Lock()
-
-_WRITES = re.compile(
-    r"\b(?:insert\s+(?:into|overwrite)|merge\s+(?:with\s+schema\s+evolution\s+)?into|delete\s+from|update|truncate\s+table"
-    r"|(?:create|replace|drop|alter)\s+(?:or\s+replace\s+)?(?:external\s+)?table)\s+"
-    rf"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?({NAME.pattern})",
-    re.IGNORECASE,
-)
-_STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
-_COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
@@ -63,7 +44,7 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
     activate(spark)
     if not has_catalog(spark, catalog):
         raise CatalogNotFoundError(no_catalog(catalog))
-    plugin = _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(catalog))
+    plugin = _check_is_iceberg(spark, java_session(spark).sessionState().catalogManager().catalog(catalog))
     with raise_as(CatalogError, f"the tables of catalog {catalog} cannot be listed"):
         namespaces = list(_namespaces(spark, plugin, ()))
         tables = [table for namespace in namespaces for table in _tables(spark, catalog, plugin, namespace)]
@@ -129,15 +110,14 @@ def resolve(spark: SparkSession, parts: Parts) -> Any:
     """Resolve a table's name to its catalog and identifier; a CatalogError if the catalog does not start."""
     if len(parts) > 1:
         has_catalog(spark, parts[0])  # Iceberg would look in the current catalog instead
-    return jvm(spark).org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
-        spark._jsparkSession, java_list(spark, parts)
-    )
+    util = jvm(spark).org.apache.iceberg.spark.Spark3Util
+    return util.catalogAndIdentifier(java_session(spark), java_list(spark, parts))
 
 
 def has_catalog(spark: SparkSession, name: str) -> bool:
     """Whether Spark has a catalog of this name; a CatalogError if it does not start."""
     with raise_as(CatalogError, f"catalog {name} does not start"):
-        return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
+        return bool(java_session(spark).sessionState().catalogManager().isCatalogRegistered(name))
 
 
 def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
@@ -200,7 +180,7 @@ def _root_tables(spark: SparkSession, catalog: str, plugin: Any, namespaces: Seq
         return []
     # Iceberg's HadoopCatalog has such tables and does not list them.
     warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"{prefix}.warehouse"))
-    files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    files = warehouse.getFileSystem(java_session(spark).sessionState().newHadoopConf())
     directories = {str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()}
     names = sorted((name,) for name in directories if (name,) not in namespaces)
     of = jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of
@@ -210,29 +190,3 @@ def _root_tables(spark: SparkSession, catalog: str, plugin: Any, namespaces: Seq
 
 def _java_strings(spark: SparkSession, parts: Parts) -> Any:
     return java_array(spark, jvm(spark).java.lang.String, list(parts))
-
-
-@contextmanager
-def table_lock(*tables: str) -> Iterator[None]:
-    """Hold the locks of tables (see :func:`canonical_name`), acquired in the order of their names."""
-    with ExitStack() as held:
-        for table in sorted(set(tables)):
-            with _registry:
-                lock = _locks.setdefault(table, threading.RLock())
-            held.enter_context(lock)
-        yield
-
-
-def canonical_name(identifier: str) -> str:
-    """Return schema and table of a name, unquoted and in lower case, the same for every spelling."""
-    return ".".join(part.lower() for part in name_parts(identifier)[-2:])
-
-
-def written_tables(sql: str) -> list[str]:
-    """Return the canonical names of the tables that a statement may write; a string literal may add one by mistake."""
-    text = _COMMENTS.sub(" ", sql)
-    names = _WRITES.findall(text)
-    if re.match(r"\s*call\b", text, re.IGNORECASE):
-        # Any string may name the table of a procedure.
-        names = [single or double for single, double in _STRING.findall(text)]
-    return [canonical_name(name) for name in names if NAME.fullmatch(name.strip())]

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 from typing import Any, NoReturn
@@ -17,21 +18,22 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
-from dbt_recluster.iceberg.catalog_tables import table_lock
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Snapshot, Transaction
 from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files, verify_committed, verify_counts
+from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, delete_files, discard_files
 from dbt_recluster.iceberg.session.internals import clean_up
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.table_properties import PREFIX
+from dbt_recluster.key.columns import sql_literal
+from dbt_recluster.names import join_parts, name_parts, table_lock
 
 logger = logging.getLogger(__name__)
 
 # In the summary of a recluster: when the rewritten rows were last changed.
-LOADED_AT = "recluster.loaded_at"
+LOADED_AT = f"{PREFIX}loaded_at"
 MAX_ATTEMPTS = 5
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
@@ -103,9 +105,9 @@ class RoundCommit:
                 discard_files(self.table, _paths(self.remaining), e)
             if isinstance(e, Exception):
                 raise (self._unknown(e) if self.sent else self._failed(e)) from e
-            if self.sent:  # Ctrl-C stays Ctrl-C
+            if self.sent:
                 logger.warning("%s", self._unknown(e))
-            raise
+            raise  # KeyboardInterrupt
         verify_committed(self.table, committed, self.sent)
 
     def _attempt(self) -> IcebergTable:
@@ -116,8 +118,8 @@ class RoundCommit:
                 with table_lock(self.table.lock_name):
                     return self._send()
             except _ConflictError as conflict:
-                # The next attempt must be validated from the snapshot that is compared with here, or a delete in
-                # between would go unnoticed. Another thread may refresh the table at any time.
+                # Validate the next attempt from this snapshot; otherwise a delete in between goes unnoticed. Another
+                # thread may refresh the table at any time.
                 self.table.refresh()
                 current = self.table.snapshot_id
                 if self._is_committed(conflict, current):
@@ -199,7 +201,7 @@ class RoundCommit:
                 rewrite.set(name, value)
             if (loaded_at := _loaded_at(transaction.table, before)) is not None:
                 rewrite.set(LOADED_AT, str(loaded_at))
-            rewrite.set("recluster.level", str(run[0].source.level))
+            rewrite.set(f"{PREFIX}level", str(run[0].source.level))
             rewrite.commit()
             after = transaction.table.current_snapshot()
             assert before is not None
@@ -305,6 +307,75 @@ def _loaded_at(table: IcebergTable, snapshot: Snapshot | None) -> int | None:
             return recorded
         snapshot = None if snapshot.parent is None else table.snapshot(snapshot.parent)
     return None if snapshot is None else round(snapshot.at.timestamp() * 1000)
+
+
+def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
+    """Raise a CommitFailedError if the counts of an uncommitted snapshot are not those of its rewrite."""
+    if difference := _wrong_count(before, after, groups):
+        raise CommitFailedError(
+            f"the new snapshot would have {difference}. A file that the table lists more than once may be the reason"
+        )
+
+
+def verify_committed(
+    table: IcebergTable, committed: IcebergTable, added: Mapping[int, Sequence[RewrittenGroup]]
+) -> None:
+    """Compare the counts of snapshots once more after their commit.
+
+    If another commit comes after :func:`verify_counts`, Iceberg silently applies the changes again, to its snapshot.
+    ``added`` has the groups that each snapshot replaces, by its id; ``committed`` is the table in a state that has
+    these snapshots, of which expired ones are skipped.
+
+    Raises:
+        CommitMismatchError: They differ. No file is deleted, so the parent snapshot still has all rows.
+    """
+    for snapshot_id, groups in added.items():
+        after = committed.snapshot(snapshot_id)
+        if after is None or after.parent is None:
+            continue
+        if difference := _wrong_count(committed.snapshot(after.parent), after, groups):
+            raise CommitMismatchError(_how_to_roll_back(table, after, after.parent, difference))
+
+
+def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[RewrittenGroup]) -> str | None:
+    """Return the first count in a snapshot's summary that shows a change of other rows; a parent may lack totals."""
+    # Iceberg counts a path that one manifest lists twice as one file removed and as one duplicate.
+    expected = {"added-delete-files": 0, "deleted-duplicate-files": 0}
+    for what, removed, added in (
+        ("data-files", sum(len(g.source.files) for g in groups), sum(len(g.files) for g in groups)),
+        ("records", sum(g.source.rows for g in groups), sum(g.rows for g in groups)),
+    ):
+        expected |= {f"added-{what}": added, f"deleted-{what}": removed}
+        total = None if before is None else before.count(f"total-{what}")
+        if total is not None and total + added >= removed:
+            expected[f"total-{what}"] = total + added - removed
+    for name, count in expected.items():
+        if (actual := after.count(name) or 0) != count:
+            return f"{name} = {actual}, which must be {count}"
+    return None
+
+
+def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, difference: str) -> str:
+    name = name_parts(table.identifier)
+    rollback = f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot({sql_literal(join_parts(name))}, {parent})"
+    if table.branch is not None:
+        branch = f"{join_parts(name)} CREATE OR REPLACE BRANCH `{table.branch}`"
+        rollback = f"ALTER TABLE {branch} AS OF VERSION {parent}"
+    mismatch = (
+        f"{table.name} was reclustered, but another writer committed at the same moment, and snapshot {after.id} has "
+        f"{difference}. A file that the table lists more than once may be the reason. No file was deleted: snapshot "
+        f"{parent} has the rows as they were"
+    )
+    undone = "what is committed after it is undone too"
+    with suppress(Exception):  # the catalog may be gone by now
+        table.refresh()
+        if not table.has_snapshot(parent):
+            return f"{mismatch}, but it has expired since, and its files may be deleted."
+        ancestors = [snapshot.id for snapshot in table.snapshots()]
+        later = ancestors[ancestors.index(after.id) + 1 :]
+        if later:
+            undone = f"it undoes {', '.join(map(str, later))} too, committed by others since: load that again"
+    return f"{mismatch}. Until it expires, {rollback} restores it; {undone}."
 
 
 def _paths(groups: Sequence[RewrittenGroup]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.exceptions import CommitFailedError, NotAnIcebergTableError, OptionError, UnsupportedTableError
-from dbt_recluster.iceberg.catalog_tables import canonical_name, load_table, table_lock
+from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.jvm import (
     OBJECT,
@@ -24,11 +24,13 @@ from dbt_recluster.iceberg.session.jvm import (
     java_items,
     java_list,
     java_map,
+    java_session,
     jvm,
 )
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
+from dbt_recluster.names import canonical_name, table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -361,7 +363,7 @@ class IcebergTable:
 
         kind = getattr(self.iceberg.MetadataTableType, which)
         load = self.iceberg.spark.SparkTableUtil.loadMetadataTable
-        return DataFrame(load(self.spark._jsparkSession, self.java, kind), self.spark)
+        return DataFrame(load(java_session(self.spark), self.java, kind), self.spark)
 
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.

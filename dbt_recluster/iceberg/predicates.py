@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.iceberg.session.internals import scan_filters
-from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
+from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
-from dbt_recluster.key.types import ColumnType, Text, column_type
+from dbt_recluster.key.types import BoolArray, ColumnType, Text, column_type
 from dbt_recluster.text import shortened
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
     sql = jvm(spark).org.apache.spark.sql
     converter = sql.execution.datasources.SparkExpressionConverter
     try:
-        parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(where)
+        parsed = java_session(spark).sessionState().sqlParser().parseExpression(where)
         if parsed.containsPattern(sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()):
             # Iceberg drops some of them silently.
             raise PredicateError("it has a subquery")
-        resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, where)
+        resolved = converter.collectResolvedSparkExpression(java_session(spark), relation, where)
         return converter.convertToIcebergExpression(resolved)
     except Exception as e:
         raise PredicateError(
@@ -158,7 +158,7 @@ def _planned(table: IcebergTable, query: str) -> Any:
     spark = table.spark
     activate(spark)
     root = jvm(spark).org.apache.spark.sql
-    state = spark._jsparkSession.sessionState()
+    state = java_session(spark).sessionState()
     beginning = f"It begins {shortened(query)!r}"
     with raise_as(PredicateError, "a query cannot be planned", advice=beginning):
         plan = state.sqlParser().parsePlan(query)

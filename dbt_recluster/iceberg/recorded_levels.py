@@ -26,11 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.session.jvm import CONTENT_FILE, STRING, JavaFunctions, java_list
 from dbt_recluster.iceberg.sort_order import CURVE_DIGEST, curve_digest, is_cluster_key, key_id
 from dbt_recluster.iceberg.table_properties import LEVELS
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.types import BoolArray, IntArray
 
 # Python's digits to the base of 26, and ours.
 _DIGITS, _LETTERS = "0123456789abcdefghijklmnop", "abcdefghijklmnopqrstuvwxyz"

@@ -185,7 +185,7 @@ def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Arr
                 f"Bounds of {column} are cut off after {width} characters, so blocks of values that begin alike "
                 f"overlap, and no merge changes that. To record whole ones: alter table {table.name} set tblproperties "
                 f"('{METRICS_PREFIX}{column}' = 'full'), and for the next recluster to merge the blocks that are "
-                f"there: alter table {table.name} unset tblproperties if exists ('recluster.levels')"
+                f"there: alter table {table.name} unset tblproperties if exists ('{table_properties.LEVELS}')"
             )
     return warnings
 
@@ -238,7 +238,7 @@ def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[st
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None
-        names = sorted(name for name in properties if name.startswith("recluster."))
+        names = sorted(name for name in properties if name.startswith(table_properties.PREFIX))
         if table_properties.CLUSTER_BY in names:
             order = sort_order_text(table) or None
             mode = table_properties.DISTRIBUTION_MODE

@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+# Our properties of tables, and entries of summaries, begin with it.
+PREFIX: Final = "recluster."
 # A Hive metastore holds this many characters in a property, so a longer text is not ours.
 _LONGEST: Final = 4_000
 # The version of every format; a value without one has it.
@@ -78,7 +80,7 @@ CURVE_PREFIX: Final = TableProperty(
     longest=3_900,
 )
 SETTLED: Final = TableProperty(
-    "recluster.rest",
+    "recluster.settled",
     "Of a curve, for each partition: the depth before its last merge that lowered it, and the commits since; at most "
     "3,900 characters. Blocks of these commits are not merged among themselves.",
     "A merge that lowered nothing may be repeated once.",

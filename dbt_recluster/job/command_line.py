@@ -221,6 +221,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
         description=f'{_JOB.capitalize()}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE.',
         allow_abbrev=False,
     )
+    # argparse has no public list of a parser's options.
     taken = (command._option_string_actions.items() for command in commands.choices.values())
     return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
 

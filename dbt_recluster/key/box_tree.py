@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.key.curve import Curve, FloatArray, IntArray
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.types import FloatArray, IntArray
 
 # Blocks are planned to be this full, since cuts move to borders of values.
 _FILL = 0.92

@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.key.types import filled, value_type
+from dbt_recluster.key.types import BoolArray, FloatArray, IntArray, filled, value_type
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating[Any]]
 # Ranks of n cells, int64 (n,) in each dimension.
 Coordinates = Sequence[IntArray] | IntArray
 
@@ -82,9 +79,9 @@ class Curve:
         """The place of each row on the curve: int64 (n,)."""
         return hilbert_index(self.ranks(columns), self.bits)
 
-    def beyond(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    def beyond(self, columns: Sequence[pa.Array]) -> BoolArray:
         """Values above the last boundary: bool (columns, n)."""
-        beyond: npt.NDArray[np.bool_] = self.ranks(columns, first=True) == self.parts - 1
+        beyond: BoolArray = self.ranks(columns, first=True) == self.parts - 1
         return beyond
 
     def index_of_load(self, columns: Sequence[pa.Array]) -> IntArray:

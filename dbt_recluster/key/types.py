@@ -15,10 +15,15 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.key.columns import base_type, decimal_digits, sql_literal
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
 
 EXACT = Context(prec=80)  # Python has 28 digits, and Arrow up to 76
 Start = Callable[[pa.Scalar], Any]

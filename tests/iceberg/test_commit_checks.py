@@ -30,11 +30,12 @@ from dbt_recluster.exceptions import (
     CommitStateUnknownError,
     MergeFailedError,
 )
-from dbt_recluster.iceberg import catalog_tables, commit
+from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.maintenance import recluster
+from dbt_recluster.names import table_lock
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
 
@@ -274,7 +275,7 @@ def test_an_interruption_between_merge_and_commit(
         called, left = getattr(owner, function), orphans(spark, name)
 
         def interrupt(*arguments: Any, called: Any = called, left: set[Path] = left, **named: Any) -> Any:
-            if called in (Transaction.begin, catalog_tables.table_lock) and orphans(spark, name) == left:
+            if called in (Transaction.begin, table_lock) and orphans(spark, name) == left:
                 return called(*arguments, **named)  # it is not merged yet
             raise error("now")
 

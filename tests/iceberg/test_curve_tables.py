@@ -78,7 +78,7 @@ def make_texts(spark: Any, schema: str, text: str) -> str:
 def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(
     spark: Any, schema: str, ddl: str, key: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_curve, "_MOST_BLOCKS", most)
+    monkeypatch.setattr(table_curve, "_MOST_SAMPLED_BLOCKS", most)
     name = make_table(spark, schema, ddl)
     blocks = recluster_keeping_rows(spark, name, key, **FINAL).blocks_after
     assert spark.table(f"{name}.files").count() == blocks >= 48
@@ -203,7 +203,7 @@ def test_a_curve_follows_the_renamed_columns_before_it(spark: Any, schema: str, 
     again = recluster(spark, name, **FINAL)
     assert (again.cluster_key, again.rounds) == (f"{renames[-1][1]}, hilbert(a, b)", [])
     after = properties(spark, name)
-    kept = ["recluster.curve.a", "recluster.curve.b", "recluster.levels", "recluster.rest"]
+    kept = ["recluster.curve.a", "recluster.curve.b", "recluster.levels", "recluster.settled"]
     assert {each: after.get(each) for each in kept} == {each: before[each] for each in kept}
     # A sort order that somebody set by hand is another key.
     spark.sql(f"alter table {name} write ordered by b")

@@ -13,8 +13,8 @@ import pytest
 from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, ImportedReads, LoggedFilters, scans
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
+from dbt_recluster.iceberg.event_logs import EventLogFiles
 from dbt_recluster.iceberg.predicates import RangeParser, range_types
-from dbt_recluster.iceberg.session.jobs import EventLogFiles
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
 STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"

@@ -143,7 +143,7 @@ def test_a_lost_field_of_a_curve_leaves_nothing_behind(spark: Any, schema: str, 
     of_curve = (
         "recluster.cluster_by",
         "recluster.curve.",
-        "recluster.rest",
+        "recluster.settled",
         "write.metadata.metrics.column.s.c",
     )
     properties = IcebergTable.load(spark, name).properties

@@ -97,14 +97,14 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
         "older_than lies in the future": lambda: maintenance.expire_snapshots(TOMORROW),
         "may still read what would be deleted": lambda: maintenance.expire_snapshots(recent),
         "three days back at least": lambda: maintenance.remove_orphan_files(recent),
-        "retain_last must be a whole number above 0": lambda: maintenance.expire_snapshots(retain_last=0),
+        "retain_last must be a whole number above 0": lambda: expire_snapshots(spark, table, retain_last=0),
     }
     for message, call in refused.items():
         with pytest.raises((MaintenanceError, OptionError), match=message):
             call()
     assert maintenance.expire_snapshots(recent, force=True).snapshots == 0
     # A time without a zone is UTC, whatever the machine's zone.
-    assert maintenance.expire_snapshots(datetime(2026, 1, 1)).snapshots == 0
+    assert expire_snapshots(spark, table, datetime(2026, 1, 1)).snapshots == 0
     spark.sql(f"alter table {table} set tblproperties ('gc.enabled' = 'false')")
     maintenance = tomorrow(spark, table)
     for call in (lambda: maintenance.expire_snapshots(SOON), maintenance.remove_orphan_files):

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
+from dbt_recluster.names import table_lock, written_tables
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
     block_set = BlockSet(place, 0, 0, 100, 2, 1, len(written), 1, 0, is_merge=True)
     planned = Plan((block_set,), 0, 0, "")
     found = rest_of(paths, recorded).after(planned, [(written, replaced)], [commit])
-    assert found["recluster.rest"] is not None
-    return found["recluster.rest"]
+    assert found["recluster.settled"] is not None
+    return found["recluster.settled"]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_the_record_of_other_files_stays_where_branches_share_it() -> None:
     of_main = merged("abxy", "bc", "ab", 3)
     other = rest_of("de", None, "of a branch")
     planned = Plan((BlockSet(np.arange(2), 0, 0, 100, 2, 1, 1, 1, 0, is_merge=True),), 0, 0, "")
-    shared = other.after(planned, [("fg", "de")], [6, 7], of_main)["recluster.rest"]
+    shared = other.after(planned, [("fg", "de")], [6, 7], of_main)["recluster.settled"]
     assert rest_of("bcxy", shared).settled.tolist() == [False, True, False, False]
     assert rest_of("fg", shared, "of a branch").settled.all()
     assert not rest_of("fg", shared).settled.any()
-    alone = other.after(planned, [("fg", "de")], [6, 7])["recluster.rest"]
+    alone = other.after(planned, [("fg", "de")], [6, 7])["recluster.settled"]
     assert not rest_of("bcxy", alone).settled.any()

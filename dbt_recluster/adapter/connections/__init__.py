@@ -17,13 +17,11 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, hide_in_logs, logger, redacted_errors
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.session.environment import connects_remotely, require_pyspark
+from dbt_recluster.iceberg.session.environment import DEFAULT_CATALOG, connects_remotely, require_pyspark
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.session.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.key.columns import quote
 from dbt_recluster.text import did_you_mean
-
-DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 
 
 class ConnectionMethod(StrEnum):

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger
-from dbt_recluster.iceberg.catalog_tables import table_lock, written_tables
 from dbt_recluster.iceberg.session import embedded, environment, redaction, starter
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group
 from dbt_recluster.key.columns import sql_literal
+from dbt_recluster.names import table_lock, written_tables
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:

@@ -24,10 +24,7 @@ from dbt_recluster.iceberg.metadata.manifest_entries import (
 )
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.transforms import Transform
-from dbt_recluster.key.types import value_type
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from dbt_recluster.key.types import BoolArray, IntArray, value_type
 
 _FILE_COLUMNS = ("file_path", "spec_id", "partition", "record_count", "file_size_in_bytes", "sort_order_id")
 _COLUMNS = (*(f"data_file.{name}" for name in _FILE_COLUMNS), "snapshot_id", "file_sequence_number")
@@ -93,10 +90,7 @@ class BlockMetadata:
 
 
 def read_blocks(
-    table: IcebergTable,
-    key: ClusterKey,
-    snapshot_id: int | None = None,
-    partitions: ChangedPartitions | None = None,
+    table: IcebergTable, key: ClusterKey, snapshot_id: int | None = None, partitions: ChangedPartitions | None = None
 ) -> BlockMetadata:
     """Read the live data files of a snapshot, or of the current one, with their bounds under ``key``.
 
@@ -126,12 +120,11 @@ def read_written_blocks(
     table: IcebergTable, key: ClusterKey, files: Sequence[Any], partition: IntArray, load: IntArray
 ) -> BlockMetadata:
     """Read Java data files that are not committed yet, with the partition of each and a number of who added it."""
-    entries, none = read_written(table, files, _columns_of(table, key)), np.zeros(len(files), np.int64)
-    rows, size, paths = numbers(entries, "rows"), numbers(entries, "bytes"), pa.nulls(len(files), pa.string())
+    entries, zeros = read_written(table, files, _columns_of(table, key)), np.zeros(len(files), np.int64)
+    rows, size = numbers(entries, "rows"), numbers(entries, "bytes")
     bounds = _bounds(rows, entries, key)
-    return BlockMetadata(
-        None, paths, partition, none, rows, size, load, none, none, *bounds, none, none.astype(np.bool_)
-    )
+    blocks = _of_no_snapshot(zeros, *bounds, partition=partition, rows=rows, bytes=size, added_by=load)
+    return replace(blocks, deleted_rows=zeros, repeated=zeros.astype(np.bool_))
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
@@ -267,11 +260,18 @@ def _deleted_rows(table: IcebergTable, conditions: Sequence[FilterExpression], b
 
 
 def _empty(key: ClusterKey) -> BlockMetadata:
-    none = np.zeros(0, np.int64)
     bounds = [pa.array([], pa.int64()) for _ in key.fields]
-    unbounded: list[BoolArray] = [np.zeros(0, np.bool_) for _ in key.fields]
-    paths = pa.array([], pa.string())
-    return BlockMetadata(None, paths, none, none, none, none, none, none, none, bounds, bounds, unbounded)
+    return _of_no_snapshot(np.zeros(0, np.int64), bounds, bounds, [np.zeros(0, np.bool_) for _ in key.fields])
+
+
+def _of_no_snapshot(
+    zeros: IntArray, lower: list[pa.Array], upper: list[pa.Array], unbounded: list[BoolArray], **known: IntArray
+) -> BlockMetadata:
+    """Return blocks without a snapshot and paths; numbers that are not ``known`` are zeros."""
+    names = ("partition", "spec_id", "rows", "bytes", "added_by", "sequence", "sort_order_id")
+    values: dict[str, Any] = {**dict.fromkeys(names, zeros), **known}
+    path = pa.nulls(len(zeros), pa.string())
+    return BlockMetadata(snapshot_id=None, path=path, lower=lower, upper=upper, unbounded=unbounded, **values)
 
 
 def numbers(entries: Mapping[str, pa.Array] | pa.Table, name: str, missing: int = 0) -> IntArray:
@@ -280,7 +280,7 @@ def numbers(entries: Mapping[str, pa.Array] | pa.Table, name: str, missing: int 
 
 
 def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
-    """Number the partitions of entries, those of each spec by itself: int64 (n,)."""
+    """Number the partitions of entries, which differ between specs: int64 (n,)."""
     codes = numbers(entries, "data_file.spec_id")
     for name, values in entries.items():
         if name.startswith("data_file.partition."):

@@ -1,22 +1,32 @@
-"""File groups: the files of a block set, a DataFrame of given files, and the files that replace them."""
+"""File groups: the files of a block set, staged for reading, and the uncommitted files that replace them."""
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.exceptions import (
+    ConcurrentChangeError,
+    MergeFailedError,
+    OrphanFilesError,
+    UnsupportedTableError,
+    orphan_note,
+)
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
 from dbt_recluster.iceberg.session.internals import cached_table, reads_sets_by_name
-from dbt_recluster.iceberg.session.jvm import java_items, java_list
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_session
+from dbt_recluster.iceberg.session.redaction import short_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
 
 _PARTITIONS_PER_CORE = 4
 # Files without split offsets would be cut into as many pieces as a large cluster has cores.
@@ -109,7 +119,7 @@ class RewrittenGroup:
 
 
 def writers_text(refusals: Iterable[str | None]) -> str:
-    """Return what wrote groups, given why each was not written natively: ``native``, or ``spark: deletes``."""
+    """Return the writer of groups, given the reasons against the native one: ``native``, or ``spark: deletes``."""
     reasons = sorted({reason.partition(":")[0] for reason in refusals if reason})
     return f"spark: {', '.join(reasons)}" if reasons else "native"
 
@@ -144,7 +154,7 @@ def staged(table: IcebergTable, files: Sequence[BlockFile]) -> Iterator[tuple[Da
     manager.stageTasks(table.java, read_id, java_list(spark, (file.task for file in files)))
     try:
         if reads_sets_by_name(spark):
-            current = table.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table.identifier)
+            current = table.iceberg.spark.Spark3Util.loadIcebergTable(java_session(spark), table.identifier)
             with cached_table(spark, read_id, current):
                 yield reader.load(read_id), current.schema()
         else:
@@ -154,3 +164,74 @@ def staged(table: IcebergTable, files: Sequence[BlockFile]) -> Iterator[tuple[Da
             yield frame, relation.table().table().schema()
     finally:
         manager.removeTasks(table.java, read_id)
+
+
+def check_location(table: IcebergTable) -> None:
+    """Raise an UnsupportedTableError if the table's properties give new files no location. Creates no file."""
+    try:
+        table.java.io().newOutputFile(table.java.locationProvider().newDataLocation("none.parquet"))
+    except Exception as e:
+        raise UnsupportedTableError(
+            f"{table.name} cannot write data files: {short_message(e)}. Nothing was changed; check its properties "
+            "write.data.path, write.object-storage.path and write.location-provider.impl."
+        ) from e
+
+
+def delete_unfinished(table: IcebergTable, tag: str, find: Callable[[], list[str]], error: BaseException) -> None:
+    """Cancel the tagged jobs of a failed write, and delete its files at the paths of ``find``; see `discard_files`."""
+    with suppress(Exception):  # Spark may be gone
+        table.spark.sparkContext.cancelJobsWithTag(tag)
+    try:
+        paths = find()
+    except Exception:
+        if not isinstance(error, Exception):  # the caller re-raises KeyboardInterrupt
+            return
+        raise OrphanFilesError(
+            f"Reclustering {table.name} failed: {short_message(error)}. This round changed nothing. Files that Spark "
+            "had begun may be left behind; remove_orphan_files removes them."
+        ) from error
+    discard_files(table, paths, error)
+
+
+def delete_files(table: IcebergTable, paths: Iterable[str]) -> list[str]:
+    """Delete uncommitted files; return the paths of those that could not be deleted."""
+    io = table.java.io()
+    orphans = []
+    for path in paths:
+        try:
+            io.deleteFile(path)
+        except Exception:
+            orphans.append(path)
+    return orphans
+
+
+def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseException) -> None:
+    """Delete the files written before ``error``, which the caller raises again.
+
+    Raises:
+        OrphanFilesError: Some could not be deleted; ``error`` is the cause. After Ctrl-C they are logged instead.
+    """
+    try:
+        orphans = delete_files(table, paths)
+    except Exception:
+        return  # if Spark itself is gone, ``error`` says why
+    if not orphans:
+        return
+    if not isinstance(error, Exception):
+        logger.warning("%s.", orphan_note(table.name, orphans))
+        return
+    if isinstance(error, OrphanFilesError) and error.__cause__ is not None:
+        orphans, error = [*error.orphans, *orphans], error.__cause__
+    raise OrphanFilesError(
+        f"Reclustering {table.name} failed: {short_message(error)}. This round changed nothing. "
+        f"{orphan_note(table.name, orphans)}.",
+        orphans=orphans,
+    ) from error
+
+
+def merge_error(table: IcebergTable, group: FileGroup, what: str) -> MergeFailedError:
+    """Return the error of new files that do not hold the rows of a group."""
+    return MergeFailedError(
+        f"Merging {len(group.files)} blocks of {table.name} {what}. This round changed nothing. It is a fault of "
+        "dbt-recluster, or of the writer that counted the blocks' rows; please report it."
+    )

@@ -32,9 +32,9 @@ from dbt_recluster.iceberg.rewrite.native_tasks import Statement
 from dbt_recluster.key.box_tree import SHARE, SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.columns import Columns, quote, quote_path
-from dbt_recluster.key.curve import Curve, IntArray, curve_states
+from dbt_recluster.key.curve import Curve, curve_states
 from dbt_recluster.key.transforms import Span, Transform, Truncate
-from dbt_recluster.key.types import Time, column_type, value_type
+from dbt_recluster.key.types import IntArray, Time, column_type, value_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -112,19 +112,19 @@ def box_columns(trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: 
     share (see `box_tree.SHARE`). No column begins with the name ``box``.
     """
     nodes, boxes, root, columns, cuts, below, above = 0, 0, [], [], [], [], []
-    for each in trees:
-        child = np.where(each.child < 0, each.child - boxes, each.child + nodes)
-        root.append(each.root - boxes if each.root < 0 else each.root + nodes)
-        columns += np.where(each.column == SHARE, len(ranks) - 1, each.column).tolist()
-        cuts += each.cut.tolist()
+    for box_tree in trees:
+        child = np.where(box_tree.child < 0, box_tree.child - boxes, box_tree.child + nodes)
+        root.append(box_tree.root - boxes if box_tree.root < 0 else box_tree.root + nodes)
+        columns += np.where(box_tree.column == SHARE, len(ranks) - 1, box_tree.column).tolist()
+        cuts += box_tree.cut.tolist()
         below += child[:, 0].tolist()
         above += child[:, 1].tolist()
-        nodes, boxes = nodes + len(each.cut), boxes + len(each)
+        nodes, boxes = nodes + len(box_tree.cut), boxes + len(box_tree)
     arrays = {"columns": columns, "cuts": cuts, "below": below, "above": above}
     # An empty text would be an array of one NULL.
     steps = [f"{_constants(values or [0], 'int')} as {box}_{name}" for name, values in arrays.items()]
     steps.append(f"get({_constants(root, 'int')}, {tree}) as {box}_0")
-    height = max(each.height for each in trees)
+    height = max(box_tree.height for box_tree in trees)
     for step in range(height):
         node = f"{box}_{step}"
         is_above = f"get(array({', '.join(ranks)}), get({box}_columns, {node})) >= get({box}_cuts, {node})"
@@ -141,7 +141,7 @@ def share_sql(row: str) -> str:
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
     """Return ``query`` with the columns of :func:`place_steps`, and ``place``_of_load, of `Curve.index_of_load`.
 
-    Do not filter its rows: Spark would move a condition on a place below the steps, and copy each into the next twice.
+    Do not filter the result: Spark pushes the condition below the steps, and inlines each step twice.
     """
     columns = list(chain.from_iterable(place_steps(curve, key, types, place)))
     ascending = compress(zip(key.on_curve, curve.boundaries, strict=True), curve.ascending)

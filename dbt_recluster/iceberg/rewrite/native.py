@@ -20,28 +20,34 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native_tasks
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    delete_files,
+    delete_unfinished,
+    discard_files,
+)
 from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, PieceResult, file_location
-from dbt_recluster.iceberg.rewrite.writing import delete_files, delete_unfinished, discard_files, task_attempts
-from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_list, java_map, jvm
+from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_context, java_list, java_map, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import decimal_digits
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.types import IntArray
 
 logger = logging.getLogger(__name__)
 
 # The setting of a session that turns the native writer off.
 SWITCH = "spark.recluster.native"
-_FORMAT = "write.format.default"
 _PARQUET = "write.parquet."
 _CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}  # with Iceberg's default levels
 # Properties of a table that change how its files are written; the writer follows the first, and others change no file.
@@ -57,8 +63,8 @@ _FOLLOWED = frozenset(
         "row-group-check-min-record-count",
         "row-group-check-max-record-count",
     )
-) | {_FORMAT, "write.data.path", "write.folder-storage.path"}
-_NO_MATTER = (
+) | {FILE_FORMAT, "write.data.path", "write.folder-storage.path"}
+_IRRELEVANT = (
     "write.metadata.",
     "write.delete.",
     "write.update.",
@@ -102,7 +108,7 @@ _S3_SETTINGS = {
 }
 _S3_FILE_IO, _S3A = ({ours: theirs[place] for ours, theirs in _S3_SETTINGS.items()} for place in (0, 1))
 # Others of S3FileIO that change no request for an object, or only how often it is sent.
-_S3_NO_MATTER = (
+_S3_IRRELEVANT = (
     "s3.delete",
     "s3.multipart.",
     "s3.staging-dir",
@@ -129,8 +135,8 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-# The reasons that merges of an application's workers failed, by its id. A second time ends them: the first may have
-# been a lost executor or a full disk.
+# Reasons that merges of an application's workers failed, by its id. After a second failure the native writer is off for
+# the application; the first may be a lost executor or a full disk.
 _FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.
 _TASKS_PER_CORE = 2
@@ -145,7 +151,7 @@ _UNSORTED_SHARE = 0.1
 _MOST_DELETED = 1_000_000
 _TASK_MEMORY = 1 << 30
 _LEAST_MEMORY = 128 << 20
-# What a worker with DuckDB and Arrow reserves of its address space before its first row: 2.1 GB in all.
+# The address space that a worker with DuckDB and Arrow reserves before its first row is 2.1 GB.
 _ADDRESSES_MB = 2304
 _BATCH_BYTES = 8 << 20  # compressed
 
@@ -164,7 +170,7 @@ class NativeWriter:
     curve: Curve | None
 
     def refusal(self, plan: GroupPlan) -> str | None:
-        """Return why a group cannot be written natively, in a word and sometimes more, or None."""
+        """Return the reason why a group cannot be written natively, a word and sometimes details, or None."""
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
@@ -212,7 +218,7 @@ class NativeWriter:
         spark, properties = self.table.spark, self.target.properties
         if str(spark.conf.get(SWITCH, "true")).lower() == "false":
             raise NotNative("off")
-        if properties.get(_FORMAT, "parquet").lower() != "parquet":
+        if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             raise NotNative("format")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
@@ -253,7 +259,7 @@ class NativeWriter:
 
     def _store(self) -> Mapping[str, Any] | None:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
-        java_io, hadoop = self.target.java.io(), self.table.spark.sparkContext._jsc.hadoopConfiguration()
+        java_io, hadoop = self.target.java.io(), java_context(self.table.spark).hadoopConfiguration()
         io = str(java_io.getClass().getSimpleName())
         try:
             scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
@@ -288,7 +294,7 @@ class NativeWriter:
     def _parquet_options(self, properties: Mapping[str, str]) -> dict[str, Any]:
         """Return the options of Arrow's writer that follow the table's properties."""
         for name in properties:
-            if name.startswith("write.") and name not in _FOLLOWED and not name.startswith(_NO_MATTER):
+            if name.startswith("write.") and name not in _FOLLOWED and not name.startswith(_IRRELEVANT):
                 raise NotNative(f"properties: {name}")
         for name in ("compression-codec", "compression-level", "compression-strategy"):
             if self.table.spark.conf.get(f"spark.sql.iceberg.{name}", None) is not None:
@@ -315,7 +321,7 @@ class NativeWriter:
     def write(
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
     ) -> dict[int, str]:
-        """Write groups, and add each to ``rewritten`` by its number; return why others were not written."""
+        """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
         from pyspark.cloudpickle import register_pickle_by_value
 
         register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
@@ -408,7 +414,7 @@ class NativeWriter:
 
     def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None) -> Piece:
         group = plan.group
-        # With object-storage layout, each file has a directory of its own.
+        # With object-storage layout, each file has its own directory.
         is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
         directories = tuple(self._directory(group) for _ in range(end - first if is_hashed else 1))
         if not is_hashed:
@@ -455,7 +461,7 @@ class NativeWriter:
         """Return the positions of deleted rows, by Iceberg's own reader of delete files."""
         if not any(file.deletes for file in group.files):
             return None
-        spark, files, positions = self.table.spark, list[int](), list[npt.NDArray[np.int64]]()
+        spark, files, positions = self.table.spark, list[int](), list[IntArray]()
         functions, java, io = JavaFunctions(spark), jvm(spark).java, "org.apache.iceberg.io"
         read = functions.method(f"{io}.FileIO", "newInputFile", f"{io}.InputFile", "org.apache.iceberg.DeleteFile")
         loader = self.table.iceberg.data.BaseDeleteLoader(functions.function(read.bindTo(self.table.java.io())))
@@ -463,10 +469,10 @@ class NativeWriter:
             if not file.deletes:
                 continue
             index = loader.loadPositionDeletes(java_list(spark, file.deletes), file.path)
-            found = java.util.stream.LongStream.builder()
-            index.forEach(found)
+            rows = java.util.stream.LongStream.builder()
+            index.forEach(rows)
             buffer = java.nio.ByteBuffer.allocate(8 * int(index.cardinality()))
-            buffer.asLongBuffer().put(found.build().toArray())
+            buffer.asLongBuffer().put(rows.build().toArray())
             positions.append(np.frombuffer(buffer.array(), ">i8").astype(np.int64))
             files += [place] * len(positions[-1])
         return pa.table({"file": pa.array(files, pa.int64()), "row": np.concatenate(positions)})
@@ -538,7 +544,7 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
     """Return the arguments of pyarrow's S3 file system for settings, of which ``names`` are known."""
     for name, value in settings.items():
         is_s3 = name.startswith(("s3.", "client.")) and name not in names.values()
-        if is_s3 and not f"{name}={value}".startswith(_S3_NO_MATTER):
+        if is_s3 and not f"{name}={value}".startswith(_S3_IRRELEVANT):
             raise NotNative(f"store: {name}")
     given = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
     arguments: dict[str, Any] = {n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given}

@@ -97,7 +97,7 @@ def file_location(directory: str, job_id: str, task: int, attempt: int, number: 
 
 
 def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[PieceResult]:
-    """Write the blocks of a task, given its number; never fails for a reason that Spark's writer may not have."""
+    """Write the blocks of one numbered task. Return a reason instead of failing where Spark's writer may succeed."""
     task, pieces = numbered
     try:
         import duckdb
@@ -453,61 +453,67 @@ def _file_system(job: NativeJob) -> Any:
     return pyarrow.fs.LocalFileSystem() if job.store is None else pyarrow.fs.S3FileSystem(**job.store)
 
 
-def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
-    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read, given the bytes of each file by its path."""
-    from fsspec.implementations.arrow import ArrowFSWrapper
+class _RangeReader:
+    """Reads remote files in ranges that serve several reads of DuckDB, given the bytes of each file by its path."""
 
-    opened = functools.cache(files.open_input_file)
+    def __init__(self, files: Any, sizes: Mapping[str, int], memory_bytes: int) -> None:
+        self._sizes = sizes
+        self._open = functools.cache(files.open_input_file)
+        self._end, self._ranges = functools.cache(self._read_end), functools.cache(self._find_ranges)
+        # A request takes as long as reading megabytes, and the next block may begin in the same row group.
+        most = max(2, memory_bytes // _RANGE_BYTES)
+        self._range = functools.lru_cache(most)(lambda path, first, last: self._open(path).read_at(last - first, first))
+        # DuckDB reads columns at the same time, and all but the first would miss the cache.
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    @functools.cache
-    def end(path: str) -> Any:
+    def read(self, path: str, place: int, count: int) -> Any:
+        with self._locks[path]:
+            end = self._end(path)
+            start = self._sizes[path] - len(end)
+            if place >= start:
+                return end[place - start : place - start + count]
+            parts, known = [], self._ranges(path)
+            for first, last in known[bisect.bisect_right(known, (place, self._sizes[path])) - 1 :]:
+                if not count or not first <= place < last <= first + _RANGE_BYTES:
+                    break
+                parts.append(self._range(path, first, last)[place - first : place - first + count])
+                place, count = place + len(parts[-1]), count - len(parts[-1])
+        return b"".join([*parts, self._open(path).read_at(count, place)] if count else parts)
+
+    def _read_end(self, path: str) -> Any:
         """Return the end of a file, with the whole footer."""
-        least = min(sizes[path], _FOOTER_BYTES)
-        data = opened(path).read_at(least, sizes[path] - least)
-        length = min(sizes[path], 8 + int.from_bytes(data[-8:-4], "little"))
-        return data if length <= least else opened(path).read_at(length, sizes[path] - length)
+        size = self._sizes[path]
+        least = min(size, _FOOTER_BYTES)
+        data = self._open(path).read_at(least, size - least)
+        length = min(size, 8 + int.from_bytes(data[-8:-4], "little"))
+        return data if length <= least else self._open(path).read_at(length, size - length)
 
-    @functools.cache
-    def ranges(path: str) -> list[tuple[int, int]]:
+    def _find_ranges(self, path: str) -> list[tuple[int, int]]:
         """Return the starts and ends of what one request reads: neighbouring columns of a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        footer = pq.read_metadata(pa.BufferReader(end(path)))
-        found = [(0, 0)]
+        footer = pq.read_metadata(pa.BufferReader(self._end(path)))
+        ranges = [(0, 0)]
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             columns = [group.column(place) for place in range(group.num_columns)]
             starts = [of.dictionary_page_offset or of.data_page_offset for of in columns]
-            first = sizes[path]
-            for start, of in sorted(zip(starts, columns, strict=True), key=lambda each: each[0]):
+            first = self._sizes[path]
+            for start, of in sorted(zip(starts, columns, strict=True), key=operator.itemgetter(0)):
                 stop = start + of.total_compressed_size
                 if first < start and stop - first <= _RANGE_BYTES:
-                    found[-1] = (first, stop)
+                    ranges[-1] = (first, stop)
                 else:
-                    found.append((first := start, stop))
-        return sorted(found)
+                    ranges.append((first := start, stop))
+        return sorted(ranges)
 
-    # A request takes as long as reading megabytes, and the next block may begin in the same row group.
-    @functools.lru_cache(maxsize=max(2, memory_bytes // _RANGE_BYTES))
-    def range_of(path: str, first: int, last: int) -> Any:
-        return opened(path).read_at(last - first, first)
 
-    # DuckDB reads columns at the same time, and all but the first would miss the cache.
-    locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
+    """Wrap a pyarrow file system as one of fsspec, which DuckDB can read."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
 
-    def read(path: str, place: int, count: int) -> Any:
-        with locks[path]:
-            start = sizes[path] - len(end(path))
-            if place >= start:
-                return end(path)[place - start : place - start + count]
-            parts, known = [], ranges(path)
-            for first, last in known[bisect.bisect_right(known, (place, sizes[path])) - 1 :]:
-                if not count or not first <= place < last <= first + _RANGE_BYTES:
-                    break
-                parts.append(range_of(path, first, last)[place - first : place - first + count])
-                place, count = place + len(parts[-1]), count - len(parts[-1])
-        return b"".join([*parts, opened(path).read_at(count, place)] if count else parts)
+    reader = _RangeReader(files, sizes, memory_bytes)
 
     class Files(ArrowFSWrapper):  # type: ignore[misc]
         cachable = False
@@ -526,13 +532,13 @@ def _for_duckdb(files: Any, sizes: Mapping[str, int], memory_bytes: int) -> Any:
 
         def _open(self, path: str, *_: Any, **__: Any) -> Any:
             path = self._strip_protocol(path)
-            return _RemoteFile(functools.partial(read, path), sizes[path])
+            return _RemoteFile(functools.partial(reader.read, path), sizes[path])
 
     return Files(files)
 
 
 class _RemoteFile:
-    """An open file. DuckDB's threads share it and seek before they read, so each has a position of its own."""
+    """An open file with a position for each of DuckDB's threads, which share it and seek before they read."""
 
     def __init__(self, read: Callable[[int, int], Any], size: int) -> None:
         self._read, self._size = read, size

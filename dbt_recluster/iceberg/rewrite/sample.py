@@ -13,12 +13,11 @@ from hashlib import md5
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of, numbers
+from dbt_recluster.iceberg.metadata.block_metadata import codes_of, numbers
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, staged
 from dbt_recluster.iceberg.rewrite.key_sql import BlockStart, key_columns
 from dbt_recluster.iceberg.session.jobs import job_step
@@ -26,8 +25,8 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import quote_path
-from dbt_recluster.key.curve import Curve, FloatArray
-from dbt_recluster.key.types import column_type, value_type
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.types import BoolArray, FloatArray, IntArray, column_type, value_type
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition.
 _ROW_BITS = 33
@@ -200,7 +199,7 @@ def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 
-def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _is_new_value(rows: pa.Table, names: Sequence[str]) -> BoolArray:
     """Return a mask of the rows that differ from the row before in one of the columns; the first is one of them.
 
     NULL equals NULL, NaN equals NaN, and -0.0 equals 0.0, as to Spark.

@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup, staged
-from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
-from dbt_recluster.iceberg.rewrite.writing import (
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
     delete_unfinished,
     discard_files,
     merge_error,
-    task_attempts,
-    wait_until,
+    staged,
 )
+from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
-from dbt_recluster.iceberg.session.jobs import RoundJobs
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, jvm
+from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, java_session, jvm
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 
@@ -126,7 +128,7 @@ class TaskFiles:
     def watched(self) -> Iterator[None]:
         """Record the queries that end in this block, failed or not."""
         spark = self._table.spark
-        manager, interface = spark._jsparkSession.listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
+        manager, interface = java_session(spark).listenerManager(), "org.apache.spark.sql.util.QueryExecutionListener"
         listener = JavaFunctions(spark).recorder(interface, self._ended)
         manager.register(listener)
         try:
@@ -144,7 +146,7 @@ class TaskFiles:
         if not tasks:
             return []
         query, locations = query_id(self._table.spark, wait_until(self._write)), self._table.java.locationProvider()
-        format_name = self._table.properties.get("write.format.default", "parquet")
+        format_name = self._table.properties.get(FILE_FORMAT, "parquet")
         file_format = self._table.iceberg.FileFormat.fromString(format_name)
         paths = []
         for index, task_id in tasks:

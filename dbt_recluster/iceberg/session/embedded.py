@@ -19,12 +19,11 @@ from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironme
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
 from dbt_recluster.iceberg.session.local_spark import iceberg_settings, java_properties, local_settings, log_options
-from dbt_recluster.iceberg.session.starter import is_running, outside_settings, start_spark
+from dbt_recluster.iceberg.session.starter import JAVA_OPTIONS, is_running, outside_settings, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _start_lock = threading.Lock()
 _running: Lake | None = None
 
@@ -97,7 +96,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
         **local_settings(),
-        _JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
+        JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
         "spark.sql.catalog.spark_catalog.type": "hive",
@@ -109,24 +108,23 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.hadoop.hive.metastore.schema.verification": "false",
         # The metastore compares columns by position, so a dropped column looks like a change of types.
         "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
-        # Derby has no lock tables. iceberg/catalog_tables.py serialises this process's commits, and the lock on the
-        # directory keeps other processes out.
+        # Derby has no lock tables. names.py serialises this process's commits, and the lock on the directory keeps
+        # other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 
 
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, **starting: Any) -> Lake:
     settings = spark_settings(lake, log_level)
-    java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
-    settings.update(overrides)
-    settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
-    settings.update(iceberg_settings({**outside_settings(), **settings}, needs_jar=True))
+    java_options = f"{settings[JAVA_OPTIONS]} {overrides.get(JAVA_OPTIONS, '')}".strip()
+    settings |= {**overrides, JAVA_OPTIONS: java_options}
+    settings |= iceberg_settings({**outside_settings(), **settings}, needs_jar=True)
 
     lock = _make_and_lock(lake)
     try:
         spark = start_spark(settings, hive=True, keep_open=(lock,), **starting)
         if log_level:
-            # pyspark sets WARN, whatever log4j's settings say.
+            # pyspark sets WARN and ignores log4j's settings.
             spark.sparkContext.setLogLevel(log_level.upper())
     except BaseException:
         jvm.end()  # it holds the lock too

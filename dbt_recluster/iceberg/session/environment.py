@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.jvm import java_class
+from dbt_recluster.iceberg.session.jvm import java_class, java_session
 from dbt_recluster.iceberg.session.redaction import is_caused_by, short_message
 from dbt_recluster.key.columns import quote
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
@@ -140,7 +141,7 @@ def _minor(version: str) -> str:
 
 
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
-    name = given or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
+    name = given or str(spark.conf.get(DEFAULT_CATALOG, "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in (SESSION_CATALOG, ICEBERG_CATALOG):
         actual = implementation or "Spark's built-in one"
@@ -164,7 +165,7 @@ def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
     if str(spark.conf.get(f"{prefix}type", "")).lower() != "hive" or spark.conf.get(f"{prefix}uri", ""):
         return None
     # With hive-site.xml and the session's spark.hadoop.* settings.
-    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    hadoop = java_session(spark).sessionState().newHadoopConf()
     setting = "iceberg.engine.hive.lock-enabled"
     if hadoop.get("hive.metastore.uris", "") or hadoop.get(setting, "true").lower() == "false":
         return None

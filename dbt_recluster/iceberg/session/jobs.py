@@ -1,4 +1,4 @@
-"""The Spark jobs of a thread: names in Spark's UI, cancellation, interruption, and a merge's progress; and event logs.
+"""The Spark jobs of a thread: names in Spark's UI, cancellation, interruption, progress, and the tasks of a write.
 
 dbt gives one job group to all jobs of a connection, so the jobs of one write have their own tag.
 
@@ -9,35 +9,34 @@ lose the connection.
 from __future__ import annotations
 
 import contextvars
-import logging
 import signal
-import tempfile
 import threading
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from datetime import datetime
 from itertools import accumulate, groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from dbt_recluster.exceptions import EventLogError, Interrupted
-from dbt_recluster.iceberg.session.jvm import is_stopped, java_array, jvm
-from dbt_recluster.iceberg.session.redaction import raise_as
+from dbt_recluster.exceptions import Interrupted
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, java_context, jvm
 from dbt_recluster.text import span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # Callback for the merged share of a round's bytes, 0 to 1, and the number of its merged block sets.
 MergeProgress = Callable[[float, int], None]
 
 # Seconds between two reports of progress, and before the first one.
 PROGRESS_INTERVAL = 0.5
+# Seconds to wait until the tasks of a cancelled job have ended.
+_LONGEST_WAIT = 30.0
 _DESCRIPTION = "spark.job.description"
+_TASK = "org.apache.spark.status.api.v1.TaskData"
 
 # The job groups of the main thread; the last one is current.
 _of_main_thread: list[tuple[SparkSession, str]] = []
@@ -192,7 +191,7 @@ class RoundJobs:
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
         watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
-        # Reports have jobs of their own: the thread inherits what is set before, and the last report comes afterwards.
+        # The reporting thread must not inherit tag and step, so it starts first; the last report comes afterwards.
         with watch, job_step(self._spark, name):
             self._spark.sparkContext.addJobTag(tag)
             try:
@@ -243,8 +242,7 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
 
 def _stages_done(spark: SparkSession, tag: str) -> float:
     """Return how many stages of the tagged jobs are done, in fractions; skipped and waiting stages count as 0."""
-    context: Any = spark.sparkContext._jsc
-    tracker = context.sc().statusTracker()
+    tracker = java_context(spark).statusTracker()
     done = 0.0
     for job in tracker.getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
@@ -262,68 +260,46 @@ def _numbers(positions: Sequence[int]) -> str:
     return ", ".join(span(numbers[0], numbers[-1]) for numbers in spans)
 
 
-class EventLogFiles:
-    """The event logs of a directory, or one log; an EventLogError if there is none.
+def task_attempts(spark: SparkSession, tag: str) -> list[tuple[int, int]]:
+    """Return the index and the id of each attempt of a task that writes, once all have ended; ``tag`` is of their job.
 
-    The session's JVM opens them: on any file system, compressed or rolled over.
+    Raises:
+        TimeoutError: Tasks still run.
     """
+    context = java_context(spark)
+    tracker, store = context.statusTracker(), context.statusStore()
+    with suppress(Exception):  # a timeout, if other queries keep it busy
+        context.listenerBus().waitUntilEmpty()
+    jobs = list(tracker.getJobIdsForTag(tag))
+    if not jobs:
+        return []
+    # The other stages only shuffle.
+    stage = max(tracker.getJobInfo(max(jobs)).get().stageIds())
 
-    def __init__(self, spark: SparkSession, directory: str) -> None:
-        self._spark = spark
-        self.count = 0  # logs read so far
-        self.faults: list[str] = []  # a line for each log, or part of one, that could not be read completely
-        self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
-        with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
-            path = jvm(spark).org.apache.hadoop.fs.Path(directory)
-            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-            self._entries = list(self._files.listStatus(path))
+    def has_ended() -> bool:
+        # Tasks may outlive their cancelled job.
+        info = tracker.getStageInfo(stage)
+        runs = str(tracker.getJobInfo(max(jobs)).get().status()) == "RUNNING"
+        return not runs and not (info.isDefined() and info.get().numActiveTasks())
 
-    def paths(self, since: datetime) -> Iterator[Any]:
-        """Yield the Java paths of the files that may hold queries since a time."""
-        for entry in self._entries:
-            try:
-                yield from self._parts(entry, since)
-            except Exception:  # a directory that is not a log, or without permission
-                logger.debug("%s could not be read", entry.getPath(), exc_info=True)
-                self.faults.append(f"{file_name(entry.getPath())}: could not be read")
-
-    def _parts(self, entry: Any, since: datetime) -> list[Any]:
-        reader = self._reader.apply(self._files, entry)
-        if reader.isEmpty():
-            return []
-        parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
-        self.count += 1
-        # HDFS updates a file's modification time only when the file is closed.
-        return [
-            part.getPath()
-            for part in map(parts.apply, range(parts.size()))
-            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
-        ]
-
-    def chunks(self, path: Any) -> Iterator[bytes]:
-        """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""
-        java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
-        no_options = java_array(self._spark, java.nio.file.CopyOption, [])
-        with tempfile.TemporaryDirectory() as directory:
-            chunk = Path(directory) / "chunk"
-            stream: Any = None
-            try:
-                stream = self._reader.openEventLog(path, self._files)
-                while not chunk.exists() or chunk.stat().st_size:
-                    chunk.unlink(missing_ok=True)
-                    part = guava.io.ByteStreams.limit(stream, 4 * 2**20)
-                    java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
-                    yield chunk.read_bytes()
-            except Exception:
-                logger.debug("%s could not be read to its end", path, exc_info=True)
-                self.faults.append(f"{file_name(path)}: could not be read to its end")
-                if chunk.exists():
-                    yield chunk.read_bytes()
-            finally:
-                with suppress(Exception):
-                    stream.close()
+    wait_until(has_ended)
+    if not tracker.getStageInfo(stage).isDefined():
+        return []
+    functions = JavaFunctions(spark)
+    text = functions.function(functions.fields(_TASK, [("index", "int"), ("taskId", "long")]))
+    as_java = jvm(spark).scala.collection.JavaConverters.seqAsJavaList
+    tasks = []
+    for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
+        listed = as_java(store.taskList(stage, attempt, 2**31 - 1)).stream().map(text)
+        tasks += [(int(index), int(task_id)) for index, task_id in functions.records(listed.iterator())]
+    return tasks
 
 
-def file_name(path: Any) -> str:
-    """Return the last part of a Java path."""
-    return str(path.getName())
+def wait_until(look: Callable[[], T]) -> T:
+    """Poll ``look`` until its result is true, and return that; a TimeoutError after 30 s."""
+    deadline = time.monotonic() + _LONGEST_WAIT
+    while not (result := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.1)
+    return result

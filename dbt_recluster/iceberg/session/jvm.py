@@ -35,8 +35,7 @@ FIELDS, _LINES = "\1", "\0"
 class JavaNames:
     """A Java package or class that looks each name up once.
 
-    py4j asks the JVM at every mention, and for every part of ``org.apache.iceberg.expressions.Expressions``, which was
-    half of the calls of a small recluster.
+    py4j asks the JVM for each part of a dotted name at each use: half of the calls of a small recluster.
     """
 
     def __init__(self, java: Any) -> None:
@@ -79,12 +78,23 @@ def jvm(spark: SparkSession) -> JavaNames:
     return root
 
 
+def java_session(spark: SparkSession) -> Any:
+    """Return the Java ``SparkSession``."""
+    return spark._jsparkSession
+
+
+def java_context(spark: SparkSession) -> Any:
+    """Return the Java ``SparkContext``, or None if Spark has been stopped."""
+    context = spark.sparkContext._jsc
+    return context and context.sc()
+
+
 def activate(spark: SparkSession) -> None:
     """Make ``spark`` the active session of this thread, as Spark SQL does.
 
     Iceberg's classes read the configuration of the active session; without one they see no catalog.
     """
-    jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(java_session(spark))
 
 
 def user(spark: SparkSession) -> str:
@@ -179,12 +189,12 @@ class JavaStandardError(io.TextIOBase):
 
 def is_stopped(spark: SparkSession) -> bool:
     """Return whether the session's Spark has been stopped."""
-    context = spark.sparkContext._jsc
-    return context is None or bool(context.sc().isStopped())
+    context = java_context(spark)
+    return context is None or bool(context.isStopped())
 
 
 def silence_errors(spark: SparkSession) -> None:
-    """Drop what Java prints to standard error from here on; logs stay as they are."""
+    """Discard Java's standard error from now on; logs are unaffected."""
     with suppress(Exception):  # the JVM may be gone
         java = jvm(spark).java
         java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))

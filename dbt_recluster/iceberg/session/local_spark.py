@@ -159,8 +159,8 @@ def iceberg_jar() -> Path:
             f"Spark {spark} is not supported yet: Iceberg's runtimes were tried with Spark {', '.join(others)} and "
             f"{last}. Install one of these versions of pyspark. Nothing was changed"
         )
-    if found := _jars_in_caches(artifact):
-        return found.get(tested) or found[max(found, key=lambda release: tuple(map(int, release.split("."))))]
+    if jars := _jars_in_caches(artifact):
+        return jars.get(tested) or jars[max(jars, key=lambda release: tuple(map(int, release.split("."))))]
     coordinates = f"org.apache.iceberg:{artifact}:{tested}"
     has_package = spark == "3.5" and sys.version_info < (3, 13)
     by_pip = " or by pip install 'dbt-recluster[embedded]'," if has_package else ""
@@ -173,14 +173,14 @@ def iceberg_jar() -> Path:
 
 def _jars_in_caches(artifact: str) -> dict[str, Path]:
     """Return the jars of an artifact in the caches of Maven and Ivy, by release."""
-    found: dict[str, Path] = {}
+    jars: dict[str, Path] = {}
     with suppress(OSError, RuntimeError):  # the latter where there is no home
         for pattern in _CACHES:
             for jar in Path.home().glob(pattern.format(artifact)):
                 match = re.search(r"-(\d+(?:\.\d+)+)\.jar$", jar.name)
                 if match and zipfile.is_zipfile(jar):
-                    found.setdefault(match[1], jar)
-    return found
+                    jars.setdefault(match[1], jar)
+    return jars
 
 
 def find_java_home(spark_version: str | None = None) -> Path:

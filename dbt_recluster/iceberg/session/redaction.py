@@ -1,7 +1,7 @@
 """Text without secrets, and messages of Java's exceptions as such text.
 
-The rule: the value of a setting is hidden unless its name or its form is known to be harmless. Whatever prints, logs or
-records text, or starts a process, goes through this module.
+The rule: the value of a setting is hidden unless its name or its form is known to be harmless. All code that prints,
+logs or records text, or starts a process, goes through this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.session.jvm import java_map, jvm
+from dbt_recluster.iceberg.session.jvm import java_map, java_session, jvm
 
 HIDDEN = "*****"
 _NEVER_HIDDEN = (HIDDEN, "true", "false", "none", "null")
@@ -76,7 +76,7 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
     """Return the secrets in the values of settings: whole values, and parts that may be shown alone."""
     secrets: list[str] = []
     for name, text in ((name, str(value)) for name, value in settings.items()):
-        secrets += [found[found.lastindex or 0] for form in _IN_TEXT for found in form.finditer(text)]
+        secrets += [match[match.lastindex or 0] for form in _IN_TEXT for match in form.finditer(text)]
         if not is_harmless(name, text):
             secrets += [text, text.partition(":")[2]]
     return [secret for secret in secrets if secret]
@@ -117,7 +117,7 @@ def without_known_secrets(text: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Return a message without known secrets, and without whatever looks like one."""
+    """Return a message without known secrets and anything that looks like one."""
     text = without_known_secrets(text)
     for pattern in _IN_TEXT:
         text = pattern.sub(_without_secret, text)
@@ -190,11 +190,7 @@ def short_message(error: BaseException) -> str:
 
 @contextmanager
 def raise_as(
-    kind: type[ReclusterError],
-    what: str,
-    *,
-    advice: str = "",
-    explain: Callable[[BaseException], str] = short_message,
+    kind: type[ReclusterError], what: str, *, advice: str = "", explain: Callable[[BaseException], str] = short_message
 ) -> Iterator[None]:
     """Raise an error of Spark or Iceberg in the block as ``kind``: what failed, the error's message, and advice."""
     try:
@@ -213,7 +209,7 @@ def readable_message(error: BaseException) -> str:
 
         if (spark := SparkSession.getActiveSession()) is not None:
             as_java = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap
-            hide(secrets_in(java_map(spark, as_java(spark._jsparkSession.conf().getAll()))))
+            hide(secrets_in(java_map(spark, as_java(java_session(spark).conf().getAll()))))
     return redact(_java_message(error))
 
 

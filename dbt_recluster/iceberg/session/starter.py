@@ -38,8 +38,8 @@ GATEWAY = "PYSPARK_GATEWAY_PORT"
 _REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
-_EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
-_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", _EXTRA_OPTIONS)
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_ALL_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", JAVA_OPTIONS)
 # Options of spark-submit that are settings.
 _OPTIONS = {
     "--driver-class-path": CLASS_PATH,
@@ -147,9 +147,9 @@ def _start_jvm(
             if archive is not None:
                 archive.follow(gateway.jvm, report)
     # The JVM got Java's options as files; the session has the options themselves.
-    options = {name: given[name] for name in _JAVA_OPTIONS if name in given}
+    options = {name: given[name] for name in _ALL_JAVA_OPTIONS if name in given}
     if starts:
-        options.setdefault(_EXTRA_OPTIONS, "")
+        options.setdefault(JAVA_OPTIONS, "")
     return {**redaction, **options, **settings}
 
 
@@ -174,7 +174,7 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
-    """Return the settings that spark-submit finds by itself, in the environment and in a properties file.
+    """Return the settings that spark-submit reads from the environment and from a properties file.
 
     The file is the given one, the one that the environment names, or spark-defaults.conf.
     """
@@ -228,8 +228,8 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
-        for option in filter(early.get, _JAVA_OPTIONS):
+        early[JAVA_OPTIONS] = f"{shlex.join(java_options)} {early.get(JAVA_OPTIONS, '')}"
+        for option in filter(early.get, _ALL_JAVA_OPTIONS):
             file = directory / f"{option}.txt"
             # With the pattern of secrets for log4j2.properties.
             options = [*shlex.split(early[option]), f"-Drecluster.log.secrets={java_pattern()}"]
@@ -260,7 +260,7 @@ def read_properties(text: str) -> dict[str, str]:
     lines, continues = [""], False
     for part in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
         line = lines[-1] + part.lstrip(blank)
-        # To Java a line is new while it is empty, so a comment may follow a backslash that stands alone.
+        # In java.util.Properties a comment may follow a line that is only a backslash.
         if not lines[-1] and line[:1] in ("", "#", "!"):
             continues = False
             continue

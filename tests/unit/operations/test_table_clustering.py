@@ -95,7 +95,7 @@ def test_whatever_a_model_was_its_table_has_what_it_is(models: list[tuple[dict[s
         on_curve = {f"recluster.curve.{field.column}" for field in key.on_curve}
         assert {name for name in recorded if ".curve." in name} == boundaries & on_curve
         merged = {**dict.fromkeys(on_curve, "x"), "recluster.levels": "{}"}
-        merged |= {"recluster.rest": "{}"} if key.curve else {}
+        merged |= {"recluster.settled": "{}"} if key.curve else {}
         table = TableClustering(table.sort_order, {**table.properties, **merged})
         assert not clustering_change(model, table)
 

@@ -198,7 +198,7 @@ class CurveTable:
             written += new
             paths.append(([block.path for block in new], [member.path for member in members]))
         commits = sorted({block.commit for block in written})
-        self.rest = rest.after(planned, paths, commits)["recluster.rest"]
+        self.rest = rest.after(planned, paths, commits)["recluster.settled"]
         self.commits = max(commits)
         self.blocks = [block for block in self.blocks if id(block) not in gone] + written
 
