@@ -113,7 +113,7 @@ class TestFreshness:
         assert kinds == {"replace"}
         assert freshness("source:loaded.reclustered")[0]["loaded.reclustered"] == loaded
 
-    def test_a_branch_that_became_main(self, project: Any, spark: Any) -> None:
+    def test_freshness_follows_a_fast_forwarded_branch(self, project: Any, spark: Any) -> None:
         """Its snapshots are not in the table's history, only in the chain of parents."""
         table = f"{project.test_schema}.branched"
         spark.sql(f"insert into {table}.branch_audit values (10)")

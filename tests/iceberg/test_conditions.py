@@ -159,7 +159,7 @@ def test_a_rollback_takes_back_what_was_counted(spark: Any, table: str) -> None:
     assert unmet(spark, table, {"rows": 9000, "commits": 9}) == "2,000 of 9,000 rows changed, 2 of 9 commits"
 
 
-def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
+def test_conditions_count_across_create_or_replace(spark: Any, table: str) -> None:
     for build in range(3):
         rows = spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).using("iceberg")
         rows.tableProperty("write.distribution-mode", "none").createOrReplace()
