@@ -415,14 +415,12 @@ def removed(values: Mapping[str, Any]) -> str:
 
 def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
-    first, verdict = f"nothing to do, average depth is {values['depth']:.1f}", "needs no clustering"
+    first, verdict = f"nothing to do, average depth is {values['average_depth']:.1f}", "needs no clustering"
     if values["first_bytes"]:
-        fewer = max(0.0, values["depth"] - values["expected_depth"])
-        verdict = f"a query for one key opens {fewer:.1f} blocks fewer for {size(values['first_bytes'])} rewritten"
-        first = (
-            f"{size(values['first_bytes'])} read and written, average depth "
-            f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
-        )
+        now, then, rewritten = values["average_depth"], values["expected_average_depth"], size(values["first_bytes"])
+        verdict = f"a query for one key opens {max(0.0, now - then):.1f} blocks fewer for {rewritten} rewritten"
+        change = f"average depth {now:.1f} -> {then:.1f} expected{_seconds(values['first_seconds'])}"
+        first = f"{rewritten} read and written, {change}"
     per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
     if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"

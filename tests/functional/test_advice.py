@@ -134,7 +134,7 @@ class TestCost(Operations):
     ) -> None:
         size = sql("select sum(file_size_in_bytes) from {schema}.events.files")[0][0]
         found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        assert (found.depth, found.expected_depth, found.first_bytes) == (6, 1, size)
+        assert (found.average_depth, found.expected_average_depth, found.first_bytes) == (6, 1, size)
         # The one that made the table is no daily load.
         added = "select summary['added-files-size'] from {schema}.events.snapshots order by committed_at"
         assert (found.loads, found.days, found.loaded_bytes_per_day) == (5, 1, size - int(sql(added)[0][0]))
@@ -148,7 +148,7 @@ class TestCost(Operations):
         assert "first clustering  nothing to do, average depth is 1.0" in log
         # partitions never meet
         found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
-        assert (found.depth, found.expected_depth, found.loads) == (6, 1, 5)
+        assert (found.average_depth, found.expected_average_depth, found.loads) == (6, 1, 5)
         log = operate("estimate_clustering_cost", "{table: events}")
         assert re.search(
             rf"{table} by k: a query for one key opens [\d.]+ blocks fewer for .* rewritten\n  first clustering ",
