@@ -39,7 +39,7 @@ from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
-    ReadsInformation,
+    TableReadsInformation,
     count_blocks_opened,
     reads_information,
     table_information,
@@ -86,6 +86,7 @@ from dbt_recluster.report import result_text
 from dbt_recluster.report.result_text import plan_table, recluster_line
 
 OPERATIONS = OperationTable()
+MEASURED_FACTS = ("table", "cluster_key", "suspended", "suspension")  # beside a single figure
 
 
 def _record_reads(call: Call) -> list[str]:
@@ -421,7 +422,7 @@ def _block_rows(call: Call) -> int | None:
 def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
     """Return one figure of :func:`clustering_information`, and what it is of."""
     information = table_information(call.table, where, _block_rows(call))
-    return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", figure)}
+    return {key: information[key] for key in (*MEASURED_FACTS, figure)}
 
 
 @OPERATIONS.declare(lambda values, _: result_text.measure(values, "average_depth"), short="depth")
@@ -668,7 +669,7 @@ def suggest_cluster_by(
 
 
 @OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")
-def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInformation:
+def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsInformation:
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.
     """

@@ -19,7 +19,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
-from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
@@ -54,7 +54,7 @@ class DbtContext(Context):
     """Where operations run in dbt."""
 
     adapter: SparkAdapter
-    tables: Tables
+    tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
     absent: str = "not built yet as an Iceberg table"
@@ -274,7 +274,7 @@ def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---
 
 
-def broken_limits(
+def clustering_violations(
     model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
     """Return the limits of the generic test that the table of ``model`` exceeds."""

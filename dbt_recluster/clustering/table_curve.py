@@ -101,8 +101,8 @@ class TableCurve:
     def draw(self, blocks: BlockMetadata, *, before_merge: bool = False) -> dict[str, str]:
         """Draw the boundaries if there are none, or new loads; return the properties that record them.
 
-        The samples of the loads stay here. Sorted loads of few rows are left alone. Where loads ascend, they are
-        drawn ``before_merge``: no later call samples them, and the last boundary tells late rows from new ones.
+        The samples of the loads stay here. Small sorted loads are not sampled, except ``before_merge`` if loads
+        ascend: merged loads are never sampled again, and the last boundary tells late rows from new ones.
 
         Raises:
             ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
