@@ -1,7 +1,7 @@
 """The public functions of dbt-recluster, for notebooks and orchestrators. They need no dbt.
 
-They work on any Iceberg table, built by dbt or not, and are the operations of dbt and of the command: what these print
-for each table, Python returns for one.
+They work on any Iceberg table, built by dbt or not. They are the operations of dbt and of the command for one table,
+and return objects.
 
 ```python
 from dbt_recluster.maintenance import clustering_information, recluster
@@ -12,8 +12,8 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
-or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. Without ``cluster_by`` they go by the
-table's sort order, and without an option by the one that the table records (``recluster.option.<name>``).
+or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` defaults to the table's
+sort order, and an option to the one recorded in the table (``recluster.option.<name>``).
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -194,7 +194,7 @@ def recluster(
     **options: Unpack[ReclusteringOptions],
 ) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
-    table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others,
+    table with counts, bytes, depths and seconds. A suspended table is skipped. Fails, after trying the others,
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
 
     Args:
@@ -433,9 +433,7 @@ def clustering_depth(call: Call, cluster_by: MeasuredKey = None, where: Where = 
 
 @OPERATIONS.declare(lambda values, _: result_text.measure(values, "clustering_ratio"), short="ratio")
 def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = None) -> dict[str, Any]:
-    """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
-    nothing.
-    """
+    """Print the clustering ratio of tables, 100 for no overlap, under their own key or any other. Changes nothing."""
     return _measure(call, "clustering_ratio", where)
 
 
@@ -467,6 +465,7 @@ def well_clustered(
         max_fragmentation: How many blocks there may be for each full one that their rows and bytes would make, in the
             worst partition; at least 1.
         min_ratio: The least reducible ratio that passes, 0 to 100.
+        predicate: A SQL predicate; only blocks that may hold a matching row count. ``where`` would be dbt's own config.
 
     Returns:
         The limits that are exceeded, each with ``limit``, ``allowed``, ``measured`` and ``text``.

@@ -280,9 +280,7 @@ def clustering_violations(
     """Return the limits of the generic test that the table of ``model`` exceeds."""
     arguments = read_arguments("well_clustered", arguments_of(well_clustered), given)
     if not isinstance(model, BaseRelation):
-        raise OptionError(
-            "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
-        )
+        raise OptionError("well_clustered does not support the test config `where`; use its argument `predicate`")
     table = open_table(model.render())
     return well_clustered(table.iceberg.spark, table, **arguments)
 

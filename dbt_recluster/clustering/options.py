@@ -430,8 +430,8 @@ class ReclusterOptions:
     )
     max_seconds: float | None = option(
         parse_seconds,
-        "The most seconds of rewriting in each table, kept by the speed of its own rounds, 10 MB a second before the "
-        "first.",
+        "Time limit for rewriting each table, in seconds, estimated from the speed of its earlier rounds (10 MB/s "
+        "before the first).",
         otherwise="no limit",
         example="600",
         metavar="NUMBER",
@@ -461,8 +461,8 @@ class ReclusterOptions:
     )
     after: After | None = option(
         parse_after,
-        "How much must have changed since the last recluster, commits, rows, rows deleted or updated, or share, or how "
-        "long ago it must be, hours or days.",
+        "Recluster only after this much has changed since the last one (commits, rows, deleted, updated, share), or "
+        "this long after it (hours, days).",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,

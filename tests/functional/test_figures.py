@@ -146,7 +146,7 @@ WRONG = {
     "arguments: {max_average_depth: 0}": "max_average_depth must be a number of at least 1, not 0",
     "arguments: {min_ratio: 1, predicate: nope = 1}": "'nope = 1' cannot choose blocks",
     "arguments: {max_averge_depth: 3}": "has no argument 'max_averge_depth'; did you mean max_average_depth?",
-    "arguments: {min_ratio: 1}, config: {where: id < 3}": "use `predicate` instead",
+    "arguments: {min_ratio: 1}, config: {where: id < 3}": "use its argument `predicate`",
 }
 
 

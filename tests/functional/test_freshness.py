@@ -89,7 +89,7 @@ class TestFreshness:
         found, statements = freshness(" ".join(f"source:loaded.{name}" for name in names), passes=False)
         assert found["loaded.events"] == last_load(spark, f"{schema}.events")
         assert found["loaded.with_query"].year == 2020
-        instead = "and has no metadata that tell when it was loaded: give the source a loaded_at_field or"
+        instead = "so its load time is unknown: give the source a loaded_at_field or"
         assert f"{schema}.parquet is no Iceberg table, {instead}" in found["loaded.parquet"]
         assert f"{schema}.a_view is a view, {instead}" in found["loaded.a_view"]
         assert f"there is no table {schema}.missing" in found["loaded.missing"]
