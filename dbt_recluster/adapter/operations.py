@@ -120,7 +120,7 @@ def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], cont
     """Run an operation on the tables that its arguments choose."""
     operation = OPERATIONS.named(name)
     for argument in operation.arguments:
-        if given.get(argument.name) is None:
+        if argument.var and given.get(argument.name) is None:
             given = {**given, argument.name: argument.of_var(macros["var"])}
     arguments = operation.read((TABLE, FORMAT), given)
     table = arguments[TABLE.name]
