@@ -120,7 +120,7 @@ class CommitStateUnknownError(ReclusterError):
 
 
 class CommitMismatchError(ReclusterError):
-    """A round is committed, and does not count the rows and files that it must. The message says how to roll back."""
+    """A committed round has wrong row or file counts. The message says how to roll back."""
 
 
 class OrphanFilesError(ReclusterError):

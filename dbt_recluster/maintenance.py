@@ -1,7 +1,7 @@
 """The public functions of dbt-recluster, for notebooks and orchestrators. They need no dbt.
 
-They work on any Iceberg table, built by dbt or not, and are the operations of dbt and of the command: what these print
-for each table, Python returns for one.
+They work on any Iceberg table, built by dbt or not. They are the operations of dbt and of the command for one table,
+and return objects.
 
 ```python
 from dbt_recluster.maintenance import clustering_information, recluster
@@ -12,8 +12,8 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
-or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. Without ``cluster_by`` they go by the
-table's sort order, and without an option by the one that the table records (``recluster.option.<name>``).
+or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` defaults to the table's
+sort order, and an option to the one recorded in the table (``recluster.option.<name>``).
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -39,7 +39,7 @@ from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
-    ReadsInformation,
+    TableReadsInformation,
     count_blocks_opened,
     reads_information,
     table_information,
@@ -86,6 +86,7 @@ from dbt_recluster.report import result_text
 from dbt_recluster.report.result_text import plan_table, recluster_line
 
 OPERATIONS = OperationTable()
+MEASURED_FACTS = ("table", "cluster_key", "suspended", "suspension")  # beside a single figure
 
 
 def _record_reads(call: Call) -> list[str]:
@@ -193,7 +194,7 @@ def recluster(
     **options: Unpack[ReclusteringOptions],
 ) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
-    table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others,
+    table with counts, bytes, depths and seconds. A suspended table is skipped. Fails, after trying the others,
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
 
     Args:
@@ -421,7 +422,7 @@ def _block_rows(call: Call) -> int | None:
 def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
     """Return one figure of :func:`clustering_information`, and what it is of."""
     information = table_information(call.table, where, _block_rows(call))
-    return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", figure)}
+    return {key: information[key] for key in (*MEASURED_FACTS, figure)}
 
 
 @OPERATIONS.declare(lambda values, _: result_text.measure(values, "average_depth"), short="depth")
@@ -432,9 +433,7 @@ def clustering_depth(call: Call, cluster_by: MeasuredKey = None, where: Where = 
 
 @OPERATIONS.declare(lambda values, _: result_text.measure(values, "clustering_ratio"), short="ratio")
 def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = None) -> dict[str, Any]:
-    """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
-    nothing.
-    """
+    """Print the clustering ratio of tables, 100 for no overlap, under their own key or any other. Changes nothing."""
     return _measure(call, "clustering_ratio", where)
 
 
@@ -466,6 +465,7 @@ def well_clustered(
         max_fragmentation: How many blocks there may be for each full one that their rows and bytes would make, in the
             worst partition; at least 1.
         min_ratio: The least reducible ratio that passes, 0 to 100.
+        predicate: A SQL predicate; only blocks that may hold a matching row count. ``where`` would be dbt's own config.
 
     Returns:
         The limits that are exceeded, each with ``limit``, ``allowed``, ``measured`` and ``text``.
@@ -668,7 +668,7 @@ def suggest_cluster_by(
 
 
 @OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")
-def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> ReadsInformation:
+def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsInformation:
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.
     """

@@ -32,7 +32,7 @@ def best_unit(count: int) -> tuple[str, int]:
     return _UNITS[power], 1024**power
 
 
-def moment(iso: str) -> str:
+def moment_text(iso: str) -> str:
     """Return an ISO time as ``2026-01-31 12:00:00 UTC``, any other text as it is."""
     with suppress(ValueError):
         return f"{datetime.fromisoformat(iso).astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

@@ -74,7 +74,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.clustering.verdict import VERDICTS
-    from dbt_recluster.maintenance import OPERATIONS
+    from dbt_recluster.maintenance import MEASURED_FACTS, OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     parts = {
@@ -98,7 +98,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         if name == "clustering_information":
             answers[name] = information
         elif name in metrics:
-            shown = [f"`{each}`" for each in ("table", "cluster_key", "suspended", "suspension", metrics[name])]
+            shown = [f"`{each}`" for each in (*MEASURED_FACTS, metrics[name])]
             answers[name] = [row for row in information if row[0] in shown]
         elif not operation.finish:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")

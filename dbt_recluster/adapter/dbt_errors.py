@@ -67,7 +67,7 @@ def as_dbt_errors(node: Any = None) -> Iterator[None]:
         yield
     except DbtBaseException:
         raise
-    except Exception as e:  # a fault of ours too, which failure() calls one
+    except Exception as e:  # including bugs, which failure() labels as such
         raise ConfigurationError(failure(e), node=node) from e
 
 

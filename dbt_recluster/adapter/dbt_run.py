@@ -26,7 +26,7 @@ from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.connections import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
-from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
@@ -43,7 +43,7 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
 )
 from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_last_batch, is_similar
-from dbt_recluster.report.result_text import few_blocks, has_few_blocks, not_reclustered, recluster_line, summary
+from dbt_recluster.report.result_text import few_blocks, has_few_blocks, model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
@@ -70,7 +70,7 @@ class RunVars:
 class DbtRun:
     """The state that the builds of an invocation share: a budget, tables to submit, and warnings given once."""
 
-    def __init__(self, adapter: SparkAdapter, tables: Tables) -> None:
+    def __init__(self, adapter: SparkAdapter, tables: ExistingTables) -> None:
         self._adapter = adapter
         self.tables = tables
         self.budget = RunBudget()
@@ -82,8 +82,8 @@ class DbtRun:
         if (credentials := tables.session.credentials).recluster_submit is not None:
             self.submission = RunSubmission(credentials, Path(adapter.config.project_target_path))
 
-    def first_time(self, subject: str) -> bool:
-        """Return whether this is the first call with ``subject`` in this invocation, to warn once."""
+    def warn_once(self, subject: str) -> bool:
+        """Return whether to warn of ``subject``: once in an invocation."""
         is_first = subject not in self._warned
         self._warned.add(subject)
         return is_first
@@ -94,7 +94,7 @@ class DbtRun:
         given = {**config.vars.to_dict(), **config.cli_vars}
         scopes = [given, os.environ, *(value for value in given.values() if isinstance(value, Mapping))]
         for name in sorted({str(name) for scope in scopes for name in scope}.difference(_NAMES)):
-            if is_similar(name, _NAMES) and self.first_time(f"var {name}"):
+            if is_similar(name, _NAMES) and self.warn_once(f"var {name}"):
                 warn = macros["exceptions"]["warn"]
                 warn(f"there is no var or environment variable {name}; {did_you_mean(name, _NAMES)}")
         return RunVars.of(macros["var"])
@@ -154,12 +154,12 @@ class AfterBuild:
         """Recluster the table or a branch, and complete dbt's response; its figures are those of the table."""
         answer, branch = self._recluster(arguments), arguments.get("branch")
         if branch is not None and answer.result is not None:
-            answer = replace(answer, text=f"branch {branch}: {summary(answer.result)}", result=None)
+            answer = replace(answer, text=f"branch {branch}: {model_line(answer.result)}", result=None)
         self._respond(answer)
 
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""
-        note = "" if answer.result is None else summary(answer.result)
+        note = "" if answer.result is None else model_line(answer.result)
         notes = list(filter(None, [answer.text, note, self._key_note(answer.result)]))
         main = self.macros["load_result"]("main")
         if main is not None and (answer.result is not None or notes):
@@ -208,7 +208,7 @@ class AfterBuild:
     def _is_possible(self, what: str) -> bool:
         """Return whether there is a session to recluster with; otherwise, warn once in a run."""
         reason = self._session.missing_reason
-        if reason and self.run.first_time(f"cannot be {what}"):
+        if reason and self.run.warn_once(f"cannot be {what}"):
             self._warn(f"Tables are not {what} in this run: {reason}")
         return reason is None
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dbt_recluster.operations.table_clustering import TableClustering
 
 
-class Tables:
+class ExistingTables:
     """Format, clustering and files of the table behind a relation, by dbt's listing or else the catalog."""
 
     def __init__(self, session: ClusteringSession, catalogs: Catalogs) -> None:

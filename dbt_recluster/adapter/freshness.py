@@ -79,4 +79,4 @@ class SnapshotFreshness(BaseAdapter):
         if relation.is_iceberg:
             return None
         kind = "a view" if relation.is_view else "no Iceberg table"
-        return f"{source} is {kind}, and has no metadata that tell when it was loaded: {_INSTEAD}"
+        return f"{source} is {kind}, so its load time is unknown: {_INSTEAD}"

@@ -27,7 +27,7 @@ from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
 from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger, message
-from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.freshness import SnapshotFreshness
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
@@ -71,7 +71,7 @@ class ReclusterRelation(SparkRelation):
 
 
 def _of_tables(name: str) -> Callable[..., Any]:
-    """Make a method of :class:`Tables` one that macros can call; while dbt parses, it returns None."""
+    """Make a method of :class:`ExistingTables` one that macros can call; while dbt parses, it returns None."""
 
     @available.parse_none
     def method(self: ReclusterAdapter, relation: BaseRelation | None) -> Any:
@@ -103,9 +103,9 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         is_remote = credentials.recluster_session is not None
         self.session = (RemoteSession if is_remote else ClusteringSession)(self.connections)
         self.catalogs = Catalogs(self.connections.ask)
-        self.tables = Tables(self.session, self.catalogs)
+        self.tables = ExistingTables(self.session, self.catalogs)
         self.integrations = Integrations()
-        self._begun: DbtRun | None = None
+        self._run: DbtRun | None = None
         self._lock = threading.Lock()
         self._threads = threading.local()
 
@@ -242,11 +242,11 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
     def run(self) -> DbtRun:
         """The invocation of dbt, one for all threads."""
         with self._lock:
-            if self._begun is None:
+            if self._run is None:
                 from dbt_recluster.adapter.dbt_run import DbtRun
 
-                self._begun = DbtRun(self, self.tables)
-            return self._begun
+                self._run = DbtRun(self, self.tables)
+            return self._run
 
     def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
         """Open a node's connection. A microbatch model is checked first: dbt reports an error in a batch as a crash."""
@@ -293,9 +293,9 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         return sql_literal(str(value))
 
     @available.parse_none
-    def first_time(self, subject: str) -> bool:
-        """Return whether this is the first call with ``subject`` in this invocation, to warn once."""
-        return self.run.first_time(subject)
+    def warn_once(self, subject: str) -> bool:
+        """Return whether to warn of ``subject``: once in an invocation."""
+        return self.run.warn_once(subject)
 
     @available.parse_none
     def refuse_function(self, function: Mapping[str, Any]) -> None:
@@ -307,14 +307,14 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
 
     def cancel_open_connections(self) -> Any:
         """On Ctrl-C, submit nothing more. After ``--fail-fast``, the tables built before are still submitted."""
-        if self._begun and self._begun.submission and not isinstance(sys.exc_info()[1], Exception):
-            self._begun.submission.tables.clear()
+        if self._run and self._run.submission and not isinstance(sys.exc_info()[1], Exception):
+            self._run.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
         """End dbt's run, whether it went well or not."""
-        if self._begun:
-            self._begun.end()
+        if self._run:
+            self._run.end()
         super().cleanup_connections()
 
     # --- operations ---
@@ -358,8 +358,8 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
 
     @available.parse_list
     @as_dbt_errors()
-    def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def clustering_violations(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
-        from dbt_recluster.adapter.operations import broken_limits
+        from dbt_recluster.adapter.operations import clustering_violations
 
-        return broken_limits(model, arguments, self.session.open)
+        return clustering_violations(model, arguments, self.session.open)

@@ -13,7 +13,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import check_hooks
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -46,7 +46,7 @@ class ModelBuild:
         schema_changes: The differences between the node's columns and its table's, once they were compared.
     """
 
-    def __init__(self, adapter: SparkAdapter, tables: Tables, run: DbtRun) -> None:
+    def __init__(self, adapter: SparkAdapter, tables: ExistingTables, run: DbtRun) -> None:
         self._adapter = adapter
         self._tables = tables
         self._run = run
@@ -97,7 +97,7 @@ class ModelBuild:
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
         key = options.cluster_by
-        if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
+        if key and key.note and self._run.warn_once(f"curve of {node.unique_id}"):
             logger.info(f"{node.name}: {key.note}")
         return options
 
@@ -108,23 +108,23 @@ class ModelBuild:
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:
         """Warn once in a run about configs without effect: misspelt ones, and cluster_by where there is no table."""
         config, model, warn = macros["config"], macros["model"], macros["exceptions"]["warn"]
-        first_time = self._run.first_time
+        warn_once = self._run.warn_once
         node_config = config.model.config
         kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
         for warning in unknown_names(node_config, [f.name for kind in kinds for f in fields(kind)]):
             # One in dbt_project.yml is the same mistake for every model.
-            if first_time(warning):
+            if warn_once(warning):
                 warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
         is_view = config.get("materialized") == "view"
-        if (is_view or file_format != "iceberg") and config.get("cluster_by") and first_time(model["unique_id"]):
+        if (is_view or file_format != "iceberg") and config.get("cluster_by") and warn_once(model["unique_id"]):
             reason = "a view has no data of its own to cluster" if is_view else reason
             warn(f"{ignored} {model['name']}: {reason}.")
         for unique_id in (model.get("depends_on") or {}).get("nodes", []):
             parent = macros["graph"]["nodes"].get(unique_id, {"config": {}})
             is_ephemeral = parent["config"].get("materialized") == "ephemeral"
-            if is_ephemeral and parent["config"].get("cluster_by") and first_time(unique_id):
+            if is_ephemeral and parent["config"].get("cluster_by") and warn_once(unique_id):
                 warn(f"{ignored} {parent['name']}: an ephemeral model has no table.")
 
     def _keeps(self, existing: BaseRelation | None) -> bool:

@@ -19,7 +19,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
-from dbt_recluster.adapter.existing_tables import Tables
+from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
@@ -48,7 +48,7 @@ class DbtContext(Context):
     """Where operations run in dbt."""
 
     adapter: SparkAdapter
-    tables: Tables
+    tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
     absent: str = "not built yet as an Iceberg table"
@@ -114,7 +114,7 @@ def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], cont
     """Run an operation on the tables that its arguments choose."""
     operation = OPERATIONS.named(name)
     for argument in operation.arguments:
-        if given.get(argument.name) is None:
+        if argument.var and given.get(argument.name) is None:
             given = {**given, argument.name: argument.of_var(macros["var"])}
     arguments = operation.read((TABLE, FORMAT), given)
     table = arguments[TABLE.name]
@@ -268,15 +268,13 @@ def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---
 
 
-def broken_limits(
+def clustering_violations(
     model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
     """Return the limits of the generic test that the table of ``model`` exceeds."""
     arguments = read_arguments("well_clustered", arguments_of(well_clustered), given)
     if not isinstance(model, BaseRelation):
-        raise OptionError(
-            "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
-        )
+        raise OptionError("well_clustered does not support the test config `where`; use its argument `predicate`")
     table = open_table(model.render())
     return well_clustered(table.iceberg.spark, table, **arguments)
 

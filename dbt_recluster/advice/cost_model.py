@@ -397,8 +397,8 @@ class CostEstimate(Result):
     Attributes:
         table: The table's identifier.
         cluster_key: The key, as users write it.
-        depth: Average depth now.
-        expected_depth: Average depth after the first clustering.
+        average_depth: Average depth now.
+        expected_average_depth: Average depth after the first clustering.
         first_bytes: Bytes that the first clustering reads.
         first_seconds: Its duration, least and most by the speeds of this table's rounds; None if there were none.
         loads: Recent commits that brought new rows, and were replayed.
@@ -421,8 +421,8 @@ class CostEstimate(Result):
 
     table: str
     cluster_key: str
-    depth: float
-    expected_depth: float
+    average_depth: float
+    expected_average_depth: float
     first_bytes: int
     first_seconds: tuple[float, float] | None
     loads: int
@@ -462,8 +462,8 @@ class ReclusterEstimate(Result):
         table: The table's identifier.
         cluster_key: The key, as users write it.
         blocks: Blocks now.
-        depth: Average depth now.
-        expected_depth: Average depth at the end.
+        average_depth: Average depth now.
+        expected_average_depth: Average depth at the end.
         rounds: Rounds until the end.
         bytes: Bytes that they read.
         rows: Rows that they rewrite.
@@ -474,8 +474,8 @@ class ReclusterEstimate(Result):
     table: str
     cluster_key: str
     blocks: int
-    depth: float
-    expected_depth: float
+    average_depth: float
+    expected_average_depth: float
     rounds: int
     bytes: int
     rows: int
@@ -484,7 +484,7 @@ class ReclusterEstimate(Result):
     @property
     def gain(self) -> float:
         """How many blocks fewer a query for one key opens on average."""
-        return max(0.0, self.depth - self.expected_depth)
+        return max(0.0, self.average_depth - self.expected_average_depth)
 
     @property
     def gain_per_byte(self) -> float:
@@ -532,8 +532,8 @@ class CostModel:
             table=table.name,
             cluster_key=str(table.key),
             blocks=len(blocks),
-            depth=clustering_information(blocks).average_depth,
-            expected_depth=clustering_information(after).average_depth,
+            average_depth=clustering_information(blocks).average_depth,
+            expected_average_depth=clustering_information(after).average_depth,
             rounds=len(rounds),
             bytes=read,
             rows=sum(step.rows for step, _ in rounds),
@@ -560,8 +560,8 @@ class CostModel:
         return CostEstimate(
             table=table.name,
             cluster_key=first.cluster_key,
-            depth=first.depth,
-            expected_depth=first.expected_depth,
+            average_depth=first.average_depth,
+            expected_average_depth=first.expected_average_depth,
             first_bytes=first.bytes,
             first_seconds=_seconds((first.bytes, first.bytes), speeds),
             loads=len(week.loads),

@@ -48,7 +48,7 @@ _LITERAL = re.compile(r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR 
 
 # Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
 _MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9
-# Reasons to leave a query out. The name of a table is no literal.
+# Reasons to skip a query. A missing table's name may be shown, literals may not.
 _CONDITION = re.compile(r"a query cannot be planned: \[([A-Z_.]+)\](?: The table or view (`.+?`) cannot be found)?")
 _NOT_PARSED, _COMMAND = "sqlglot cannot parse it", "a command is no query"
 

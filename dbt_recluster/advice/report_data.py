@@ -69,7 +69,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions, prices: PriceL
     costs = CostModel.of(table, options)
     ids = _last_recluster(table.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
-    now, *around = _layouts(table, moments)
+    now, *around = _drawn_blocks(table, moments)
     before, after = around or (None, None)
     curve_items = enumerate(table.key.on_curve, len(table.key.leading))
     partitions = np.bincount(moments[0].blocks.partition)
@@ -98,27 +98,27 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
     return edges[-1] if edges else ()
 
 
-def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[DrawnBlocks]:
-    """Return the layout of each moment, on one axis unless there are partitions."""
+def _drawn_blocks(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[DrawnBlocks]:
+    """Return the blocks of each moment to draw, on one axis unless there are partitions."""
     on_axis, scale = [moment.blocks for moment in moments], None
     if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
         on_axis, scale = _on_one_axis(table, moments)
-    layouts = []
+    drawn = []
     for moment, blocks in zip(moments, on_axis, strict=True):
         axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
         ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
         lower, upper = axis[blocks.lower], axis[blocks.upper]
         labels = _labels(table, moment.metadata, lower, upper) if is_one and table.key.leading else []
         depth = blocks.intervals.depth()
-        layouts.append(DrawnBlocks(lower, upper, moment.blocks.level, axis, depth, ends, labels))
-    return layouts
+        drawn.append(DrawnBlocks(lower, upper, moment.blocks.level, axis, depth, ends, labels))
+    return drawn
 
 
 def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> DrawnBlocks:
-    """Return the layout of the blocks along one item of the key."""
+    """Return the blocks to draw along one item of the key."""
     column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
     blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)
-    return _layouts(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
+    return _drawn_blocks(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
 
 
 def _on_one_axis(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> tuple[list[Blocks], FloatArray | None]:

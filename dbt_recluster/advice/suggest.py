@@ -377,7 +377,7 @@ class SampledRows:
         self._width = cache(partial(bounds_width, table.iceberg))
         is_whole = rows <= SAMPLE_ROWS
         self.columns = {
-            name: _Column(sample.column(f"column_{number}").combine_chunks(), kinds[name], is_whole)
+            name: _SampledColumn(sample.column(f"column_{number}").combine_chunks(), kinds[name], is_whole)
             for number, name in enumerate(names)
         }
 
@@ -465,7 +465,7 @@ class SampledRows:
         return np.minimum(np.array(before, np.int64), sampled - 1)
 
 
-class _Column:
+class _SampledColumn:
     """The values of a column in sampled rows, which may be all; ``distinct`` counts NULL and NaN too.
 
     ``order`` is the rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.

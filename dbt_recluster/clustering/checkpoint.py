@@ -58,7 +58,7 @@ class Checkpoint:
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
         self._table, self.where = table, where
-        self.policy = replace(policy, max_bytes=None)  # which only puts work off
+        self.policy = replace(policy, max_bytes=None)  # a budget only postpones work
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
@@ -188,7 +188,7 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
             planned = replace(planned, reasons=(*planned.reasons, scope))
         checkpoint.remember(snapshot.id, planned)
     except Exception:
-        # A check of the whole table fails too, or does better.
+        # Fall back to a check of the whole table.
         logger.debug("%s: the partitions that changed could not be read", table.name, exc_info=True)
         return None
     return planned

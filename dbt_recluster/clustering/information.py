@@ -112,7 +112,7 @@ class ReadInformation(Result):
 
 
 @dataclass(frozen=True)
-class ReadsInformation(Result):
+class TableReadsInformation(Result):
     """All reads of a table, the most frequent first.
 
     Attributes:
@@ -134,7 +134,7 @@ class ReadsInformation(Result):
     left_out: list[str] = field(default_factory=list)
 
 
-def reads_information(table: ClusteredTable) -> ReadsInformation:
+def reads_information(table: ClusteredTable) -> TableReadsInformation:
     """Return the reads that a table follows, and the blocks that they open, without partition pruning."""
     metadata, figures = table.current_blocks().metadata, dict[int, Any]()
     if (costs := read_costs_of(table, metadata)) is not None:
@@ -150,7 +150,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
-    return ReadsInformation(
+    return TableReadsInformation(
         table.name,
         str(table.key),
         len(metadata),

@@ -117,7 +117,7 @@ def count_up_to(most: int, least: int = 1) -> Callable[[str, Any], int]:
     return parser(f"a whole number above {least - 1}, at most {most:,}", read)
 
 
-def moment(value: Any, now: datetime | None = None) -> datetime:
+def parsed_moment(value: Any, now: datetime | None = None) -> datetime:
     """Return the time of a date, a time (UTC unless it has a zone) or a period before ``now`` such as ``7 days``.
 
     Raises:
@@ -159,10 +159,10 @@ parse_seconds = parser(
     lambda value: number if (number := parse_number(value)) is not None and number > 0 else None,
 )
 parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
-parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
+parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", parsed_moment)
 parse_end = parser(
     "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: end if (end := moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
+    lambda value: end if (end := parsed_moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
 )
 parse_reason = parser(
     "a line of at most 200 characters",
@@ -430,8 +430,8 @@ class ReclusterOptions:
     )
     max_seconds: float | None = option(
         parse_seconds,
-        "The most seconds of rewriting in each table, kept by the speed of its own rounds, 10 MB a second before the "
-        "first.",
+        "Time limit for rewriting each table, in seconds, estimated from the speed of its earlier rounds (10 MB/s "
+        "before the first).",
         otherwise="no limit",
         example="600",
         metavar="NUMBER",
@@ -461,8 +461,8 @@ class ReclusterOptions:
     )
     after: After | None = option(
         parse_after,
-        "How much must have changed since the last recluster, commits, rows, rows deleted or updated, or share, or how "
-        "long ago it must be, hours or days.",
+        "Recluster only after this much has changed since the last one (commits, rows, deleted, updated, share), or "
+        "this long after it (hours, days).",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,

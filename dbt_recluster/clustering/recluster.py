@@ -172,7 +172,7 @@ def merge_round(
     figures: Mapping[str, Any],
     progress: MergeProgress | None,
 ) -> MergedRound:
-    """Merge the block sets of a plan into files that are no part of the table yet.
+    """Merge a plan's block sets into uncommitted files.
 
     The commit will also make the ``change`` of the table, and have these ``figures`` in the summaries of its snapshots.
 
@@ -181,7 +181,7 @@ def merge_round(
         MergeFailedError: Spark failed.
     """
     started, iceberg, metadata = time.monotonic(), table.iceberg, planned.blocks.metadata
-    # Before the merge: properties that others set during it belong to blocks that were not read.
+    # Read before the merge: levels that another writer sets meanwhile belong to blocks that were not read.
     replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
     levels = LevelChanges.of(iceberg, metadata, replaced)
     checkpoint = planned.checkpoint
@@ -258,7 +258,7 @@ def _key_texts(table: ClusteredTable, planned: PlannedRound) -> list[list[str]]:
 
 
 def _greatest(values: pa.Array) -> pa.Scalar:
-    """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
+    """Return the greatest value in Spark's order: NULL first, NaN last."""
     known = values.drop_null().sort()
     return known[-1] if len(known) else values[0]
 

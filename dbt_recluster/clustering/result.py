@@ -169,8 +169,8 @@ class RewritePlan:
         sets: Its block sets, best first.
         bytes: Bytes in them.
         rows: Rows in them.
-        expected_depth: The table's average depth after the round, by a simulation that only knows bounds and row
-            counts.
+        expected_depth: The depth that is compared with the threshold, after the round, by a simulation that only knows
+            bounds and row counts.
         estimated_seconds: Duration at the speed of this table's own rounds, or None if there were none.
         key_read_bytes, key_read_row_groups: Bytes and row groups that a read of one key opens, estimated as in
             ``clustering_information``; None if the table writes no Parquet.

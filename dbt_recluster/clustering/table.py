@@ -31,7 +31,7 @@ from dbt_recluster.key.types import BoolArray, IntArray
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
-from dbt_recluster.text import moment, printable
+from dbt_recluster.text import moment_text, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,8 +108,8 @@ class Suspension:
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""
-        facts = {" by ": self.by, " until ": self.until and moment(self.until), ": ": self.reason}
-        return moment(self.since) + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
+        facts = {" by ": self.by, " until ": self.until and moment_text(self.until), ": ": self.reason}
+        return moment_text(self.since) + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
 
 
 class ClusteredTable:

@@ -37,7 +37,7 @@ from dbt_recluster.key.transforms import Truncate
 from dbt_recluster.key.types import TYPES, BoolArray, value_type
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 
-# Bytes of a property that was tampered with, unpacked.
+# Limit in bytes of an unpacked property, in case it was tampered with.
 _MOST_UNPACKED = 1 << 22
 _COUNT = (1 << BITS) - 1
 # The most characters kept of the last boundary.
@@ -101,8 +101,8 @@ class TableCurve:
     def draw(self, blocks: BlockMetadata, *, before_merge: bool = False) -> dict[str, str]:
         """Draw the boundaries if there are none, or new loads; return the properties that record them.
 
-        The samples of the loads stay here. Sorted loads of few rows are left alone. Where loads ascend, they are
-        drawn ``before_merge``: no later call samples them, and the last boundary tells late rows from new ones.
+        The samples of the loads stay here. Small sorted loads are not sampled, except ``before_merge`` if loads
+        ascend: merged loads are never sampled again, and the last boundary tells late rows from new ones.
 
         Raises:
             ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
@@ -112,8 +112,8 @@ class TableCurve:
             return {}
         curve = self._of_types(blocks)
         unmerged = self._unmerged_blocks(blocks, curve, before_merge)
-        # Boundaries know the loads up to the newest one, merged or not. A newer number than any block's comes from
-        # another table. Main's newest load says nothing of a branch.
+        # Boundaries cover all loads up to `newest`. A number above every block's belongs to another table; main's
+        # does not apply to a branch.
         newest, last = 0 if curve is None else curve.newest, int(blocks.sequence.max())
         is_own = self._iceberg.branch is None and newest <= last
         new: BoolArray = unmerged & ((blocks.sequence <= 0) | (blocks.sequence > (newest if is_own else 0)))

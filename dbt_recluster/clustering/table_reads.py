@@ -36,7 +36,7 @@ MOST_READS = 300
 _MOST_HELD = 5_000
 # Longer reads, with long texts or many columns, are left out.
 _MOST_CHARACTERS_OF_READ = 400
-# The oldest logs are forgotten, and their queries may count twice.
+# Older logs are forgotten; importing one again counts its queries twice.
 _MOST_LOGS = 20
 _GREATEST_RECORDED_WEIGHT = 1e12  # of sums of declared weights
 

@@ -32,7 +32,7 @@ class Meaning(NamedTuple):
 # What each says of a table, the worst first.
 VERDICTS: dict[Verdict, Meaning] = {
     "failing": Meaning("It cannot be read, or its key or options are refused."),
-    "missing": Meaning("It is a model's, and does not exist."),
+    "missing": Meaning("A model's table that does not exist."),
     "deep": Meaning("It is above its threshold, and a recluster would merge blocks.", by_depth=True),
     "stuck": Meaning(
         "No merge brings it below its threshold ([reasons](../guides/not-reclustered.md#it-needs-nothing))."

@@ -99,7 +99,11 @@ class Context:
 
 @dataclass
 class Call:
-    """An operation on one table: its arguments, the catalog's files (read once for all calls), and its warnings."""
+    """An operation on one table: its arguments, the catalog's files (read once for all calls), and its warnings.
+
+    An operation's parameters are its declaration. Options are read with :meth:`options`, which merges them with the
+    model's and the table's; others may be read from ``arguments``.
+    """
 
     target: Target
     arguments: Mapping[str, Any]
@@ -355,7 +359,7 @@ def run_operation(
 ) -> Iterator[tuple[Answer, int, int]]:
     """Run an operation on tables; yield each answer, its number from 1, and the number of tables.
 
-    A table that fails does not stop the others. One that the user did not name is passed over if it is not built.
+    A table that fails does not stop the others. One that the user did not name is skipped if it is not built.
     """
     catalog = CatalogFiles()
     calls = [Call(target, arguments, context, catalog) for target in targets]
@@ -366,7 +370,7 @@ def run_operation(
 
 
 def _answer(operation: Operation, call: Call) -> Answer | None:
-    """Run an operation on one table; None if the table is passed over in silence."""
+    """Run an operation on one table; None if the table is skipped in silence."""
     relation, context = call.target.relation, call.context
     try:
         if not call.target.required and not context.exists(call.target):

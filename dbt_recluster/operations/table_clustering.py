@@ -176,8 +176,8 @@ def clustering_change(
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
     wanted = creation_properties(desired)
-    theirs = {name for name in wanted if _is_theirs(name, actual, configured)}
-    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in theirs}
+    user_set = {name for name in wanted if _is_user_set(name, actual, configured)}
+    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in user_set}
     curve = [table_properties.curve_property(field.column) for field in key.on_curve] if key else []
     kept = {*wanted, *configured, *curve, *([table_properties.SETTLED] if curve else [])}
     obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
@@ -235,8 +235,8 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
     return ClusteringChange(f"locally ordered by {', '.join(items)}", {} if is_kept else {DISTRIBUTION_MODE: str(mode)})
 
 
-def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
-    """Return whether a property keeps a value that is not ours."""
+def _is_user_set(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
+    """Return whether the user's value of a property takes precedence."""
     if name.startswith((METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
     return name.startswith(table_properties.OPTION_PREFIX) and name in configured

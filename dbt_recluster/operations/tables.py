@@ -193,7 +193,7 @@ class Target:
 
     relation: str  # its identifier
     options: ModelOptions | None = None
-    required: bool = True  # whether the user named it; otherwise it is passed over if it is not built yet
+    required: bool = True  # whether the user named it; otherwise it is skipped if it is not built yet
     error: str | None = None  # what is wrong with its model's options
     unique_id: str | None = None
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)  # see :func:`labelled`

@@ -25,7 +25,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.advice.report_data import DrawnBlocks, ReportData
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
-from dbt_recluster.text import best_unit, count_noun, depth_bucket, moment, printable, size
+from dbt_recluster.text import best_unit, count_noun, depth_bucket, moment_text, printable, size
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MOST_BARS = 400
@@ -79,13 +79,13 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
         "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", printable(name))),
         "cells": lambda entry: {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()},
         "grouped": "{:,}".format,
-        "moment": moment,
+        "moment": moment_text,
         "minute": "{:%Y-%m-%d %H:%M}".format,
         "number": lambda value: f"{value:.1f}" if value < 100 else f"{value:,.0f}",
         "opened": opened_on_curve,
         "rounds": lambda count: count_noun(count, "round"),
         "size": size,
-        "standing": lambda line: standing(line.depth, line.threshold).removeprefix("depth "),
+        "standing": lambda line: standing(line.depth, line.threshold, word=""),
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -106,11 +106,11 @@ def _table(report: ReportData) -> dict[str, Any]:
     is_loss = balance is not None and balance.rewritten > balance.saved
     if report.information["total_block_count"]:
         figures = {
-            "curve": depth_curve(report),
-            "histogram": histogram(report.information),
-            "blocks": blocks(report, report.now),
-            "history": history(report) if len(report.history) > 1 else "",
-            "bytes": read_bytes(balance, report.table) if balance is not None and balance.opened else "",
+            "curve": draw_depth_curve(report),
+            "histogram": draw_histogram(report.information),
+            "blocks": draw_blocks(report, report.now),
+            "history": draw_history(report) if len(report.history) > 1 else "",
+            "bytes": draw_read_bytes(balance, report.table) if balance is not None and balance.opened else "",
         }
     return {
         "report": report,
@@ -119,11 +119,11 @@ def _table(report: ReportData) -> dict[str, Any]:
         "ends": shows_ends(report),
         "levels": [(shade, name) for shade, name, _ in level_shades(report.now)],
         "figures": figures,
-        "columns": [(name, blocks(report, layout)) for name, layout in report.on_curve.items()],
+        "columns": [(name, draw_blocks(report, drawn)) for name, drawn in report.on_curve.items()],
     }
 
 
-def depth_curve(report: ReportData) -> str:
+def draw_depth_curve(report: ReportData) -> str:
     """Draw how many blocks cover each key, before and after the last recluster and now; threshold; where reads end."""
     figure, axes = _figure()
     _draw_curves(axes, report)
@@ -145,7 +145,7 @@ def shows_ends(report: ReportData) -> bool:
     return ends is not None and bool(ends.sum() > 0) and (report.after is None or report.partitions == 1)
 
 
-def histogram(information: Mapping[str, Any]) -> str:
+def draw_histogram(information: Mapping[str, Any]) -> str:
     """Draw the number of blocks of each depth."""
     figure, axes = _figure()
     counts = information["block_depth_histogram"]
@@ -160,31 +160,31 @@ def histogram(information: Mapping[str, Any]) -> str:
     return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
 
 
-def blocks(report: ReportData, layout: DrawnBlocks) -> str:
+def draw_blocks(report: ReportData, drawn: DrawnBlocks) -> str:
     """Draw each block as a bar over its range, new blocks above reclustered ones."""
-    count = len(layout.lower)
+    count = len(drawn.lower)
     figure, axes = _figure()
     # Evenly spaced blocks if there are too many to tell apart.
     shown = np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
-    order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
-    for shade, _, levels in level_shades(layout):
-        rows = np.flatnonzero(np.isin(layout.level[order], levels))
-        lower = layout.lower[order[rows]]
-        upper = np.maximum(layout.upper[order[rows]], lower + 0.004)  # a block of a single key is visible
+    order = shown[np.lexsort((drawn.lower[shown], drawn.level[shown]))]
+    for shade, _, levels in level_shades(drawn):
+        rows = np.flatnonzero(np.isin(drawn.level[order], levels))
+        lower = drawn.lower[order[rows]]
+        upper = np.maximum(drawn.upper[order[rows]], lower + 0.004)  # a block of a single key is visible
         width = max(0.6, min(5.0, 110 / max(1, len(order))))
         axes.hlines(rows, lower, upper, colors=_COLOURS[f"level{shade}"], linewidths=width)
     axes.set_ylim(len(order) - 0.2, -0.8)
     axes.set_yticks([])
     axes.set_ylabel(f"{len(order):,} of {count:,} blocks" if len(order) < count else "blocks")
-    _key_axis(axes, report, layout)
+    _key_axis(axes, report, drawn)
     axes.grid(visible=False, axis="y")
-    place = next((name for name, along in report.on_curve.items() if along is layout), "keys")
+    place = next((name for name, along in report.on_curve.items() if along is drawn), "keys")
     return _svg(figure, f"blocks {report.table} {place}", f"Each block as a bar over its range of {place}")
 
 
-def level_shades(layout: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
+def level_shades(drawn: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
     """Return the shades for the levels: number, name and levels of each."""
-    levels = np.unique(layout.level)
+    levels = np.unique(drawn.level)
     shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
     parts = [part for part in np.array_split(levels[levels > 0], 4) if len(part)]
     for number, part in enumerate(parts, start=1):
@@ -193,7 +193,7 @@ def level_shades(layout: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
     return shades
 
 
-def read_bytes(balance: Balance, table: str) -> str:
+def draw_read_bytes(balance: Balance, table: str) -> str:
     """Draw what reads open in a day without reclustering and with it, and what it rewrites."""
     figure, axes = _figure()
     bars = {
@@ -211,7 +211,7 @@ def read_bytes(balance: Balance, table: str) -> str:
     return _svg(figure, f"bytes {table}", "Bytes that reads open in a day without reclustering and with it")
 
 
-def history(report: ReportData) -> str:
+def draw_history(report: ReportData) -> str:
     """Draw depth and threshold over time, and below them the bytes loaded and rewritten."""
     entries = report.history
     rounds = [entry for entry in entries if entry.is_recluster and entry.depth_before is not None]
@@ -220,8 +220,8 @@ def history(report: ReportData) -> str:
     if above is not None:
         at = [entry.at for entry in rounds]
         depths = {name: [getattr(e, f"depth_{name}") for e in rounds] for name in ("before", "after")}
-        for moment, *ends in zip(at, *depths.values(), strict=True):
-            above.plot([moment, moment], ends, color=_COLOURS["muted"], linewidth=1)
+        for time, *ends in zip(at, *depths.values(), strict=True):
+            above.plot([time, time], ends, color=_COLOURS["muted"], linewidth=1)
         for name, ends in depths.items():
             above.plot(at, ends, "o", color=_COLOURS[name], markersize=4)
         above.set_ylabel("depth")
@@ -251,11 +251,11 @@ def history(report: ReportData) -> str:
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
     several = [report for report in reports if report.information["total_block_count"] > 1]
-    drawn, lines = (several or reports)[:8], dict[str, Any]()
+    shown, lines = (several or reports)[:8], dict[str, Any]()
     with _drawing() as pyplot:
-        figsize = (8, 0.4 + 1.9 * len(drawn))
-        figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
-        for report, place in zip(drawn, axes[:, 0], strict=True):
+        figsize = (8, 0.4 + 1.9 * len(shown))
+        figure, axes = pyplot.subplots(len(shown), 1, figsize=figsize, layout="constrained", squeeze=False)
+        for report, place in zip(shown, axes[:, 0], strict=True):
             _draw_curves(place, report)
             _key_axis(place, report, report.now)
             line, info = report.overview, report.information
@@ -276,12 +276,12 @@ def _draw_curves(axes: Any, report: ReportData) -> None:
     if report.changed or report.after is None:
         curves["now"] = report.now
     deepest = 0
-    for name, layout in curves.items():
-        if layout is None or not len(layout.at):
+    for name, drawn in curves.items():
+        if drawn is None or not len(drawn.at):
             continue
         # Each point is the deepest of those it represents.
-        starts = np.unique(np.linspace(0, len(layout.at), 800, endpoint=False).astype(np.int64))
-        at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
+        starts = np.unique(np.linspace(0, len(drawn.at), 800, endpoint=False).astype(np.int64))
+        at, depth = drawn.at[starts], np.maximum.reduceat(drawn.depth, starts)
         deepest = max(deepest, int(depth.max()))
         if name == "after":  # hide the curve of before
             axes.fill_between(at, depth, step="mid", color=_COLOURS["card"], linewidth=0)
@@ -305,12 +305,12 @@ def _count_blocks(axes: Any) -> None:
     axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
-def _key_axis(axes: Any, report: ReportData, layout: DrawnBlocks) -> None:
+def _key_axis(axes: Any, report: ReportData, drawn: DrawnBlocks) -> None:
     axes.set_xlim(-0.01, 1.01)
     if report.partitions > 1:
         axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")
-    axes.set_xticks([place for place, _ in layout.labels], [text for _, text in layout.labels])
-    for label, (place, _) in zip(axes.get_xticklabels(), layout.labels, strict=True):  # within the figure
+    axes.set_xticks([place for place, _ in drawn.labels], [text for _, text in drawn.labels])
+    for label, (place, _) in zip(axes.get_xticklabels(), drawn.labels, strict=True):  # within the figure
         label.set_horizontalalignment("left" if place < 0.2 else "right" if place > 0.8 else "center")
 
 

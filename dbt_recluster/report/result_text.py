@@ -15,7 +15,7 @@ from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.clustering.verdict import VERDICTS
 from dbt_recluster.exceptions import orphan_note
-from dbt_recluster.text import count_noun, depth_bucket, moment, printable, shortened, size, span, table
+from dbt_recluster.text import count_noun, depth_bucket, moment_text, printable, shortened, size, span, table
 
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
@@ -73,12 +73,12 @@ def _describe(progress: Progress) -> str:
     return f"{start} {verb} {what}{duration}{share}"
 
 
-def standing(depth: float | None, threshold: float | None) -> str:
+def standing(depth: float | None, threshold: float | None, word: str = "depth ") -> str:
     """Return the depth beside its threshold, ``depth 1.4, below 4``; empty if no depth is known."""
     if depth is None or threshold is None:
-        return "" if depth is None else f"depth {depth:.1f}"
+        return "" if depth is None else f"{word}{depth:.1f}"
     relation = "below" if depth < threshold else "above" if depth > threshold else "at most"
-    return f"depth {depth:.{_decimals(depth, threshold)}f}, {relation} {threshold:.4g}"
+    return f"{word}{depth:.{_decimals(depth, threshold)}f}, {relation} {threshold:.4g}"
 
 
 def _caused(text: str, result: ReclusterResult) -> str:
@@ -86,7 +86,7 @@ def _caused(text: str, result: ReclusterResult) -> str:
     return ": ".join(filter(None, [text, result.cause]))
 
 
-def summary(result: ReclusterResult) -> str:
+def model_line(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
     if result.suspended and not result.rounds:
         return not_reclustered(result)
@@ -228,7 +228,7 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write a table's history, a line for each round and each other commit."""
     entries = values["entries"]
     if not entries:
-        since = f" since {moment(values['since'])}" if values["since"] else ""
+        since = f" since {moment_text(values['since'])}" if values["since"] else ""
         return f"{values['table']}: no commit{since}"
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
@@ -250,7 +250,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
 
     undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
     return {
-        "time (UTC)": moment(entry["at"])[:19],
+        "time (UTC)": moment_text(entry["at"])[:19],
         "what": entry["kind"],
         "by": entry["by"] or "-",
         "level": ", ".join(map(str, entry["levels"])),
@@ -297,7 +297,7 @@ def information(values: Mapping[str, Any]) -> str:
     )
     figures = [
         ("depth", _depth_and_verdict(values)),
-        ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])}"),
+        ("snapshot", f"{values['snapshot_id']} of {moment_text(values['snapshot_at'])}"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
@@ -321,7 +321,7 @@ def information(values: Mapping[str, Any]) -> str:
 
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:
-    now = standing(values["depth"], values["threshold"]).removeprefix("depth ")
+    now = standing(values["depth"], values["threshold"], word="")
     # A line of its own has the suspension.
     is_explained = VERDICTS[values["verdict"]].by_depth or values["verdict"] == "suspended"
     why = "" if is_explained else f": {values['reason']}"
@@ -382,7 +382,7 @@ def _overview_row(of: Overview) -> tuple[str, ...]:
     depth = "-" if of.depth is None else f"{of.depth:.1f}"
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
-    last = "-" if of.last_recluster is None else moment(of.last_recluster)[:16]
+    last = "-" if of.last_recluster is None else moment_text(of.last_recluster)[:16]
     gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:,.1f}"
     return of.table, of.verdict, depth, threshold, *sizes, last, gain
 
@@ -400,7 +400,7 @@ def suspended(values: Mapping[str, Any], resume: str) -> str:
 def resumed(values: Mapping[str, Any]) -> str:
     """Write that a table is resumed, or was not suspended."""
     since = values["was_suspended"]
-    done = f"resumed, was suspended since {moment(since)}" if since else "was not suspended"
+    done = f"resumed, was suspended since {moment_text(since)}" if since else "was not suspended"
     return f"{values['table']}: {done}"
 
 
@@ -415,14 +415,12 @@ def removed(values: Mapping[str, Any]) -> str:
 
 def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
-    first, verdict = f"nothing to do, average depth is {values['depth']:.1f}", "needs no clustering"
+    first, verdict = f"nothing to do, average depth is {values['average_depth']:.1f}", "needs no clustering"
     if values["first_bytes"]:
-        fewer = max(0.0, values["depth"] - values["expected_depth"])
-        verdict = f"a query for one key opens {fewer:.1f} blocks fewer for {size(values['first_bytes'])} rewritten"
-        first = (
-            f"{size(values['first_bytes'])} read and written, average depth "
-            f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
-        )
+        now, then, rewritten = values["average_depth"], values["expected_average_depth"], size(values["first_bytes"])
+        verdict = f"a query for one key opens {max(0.0, now - then):.1f} blocks fewer for {rewritten} rewritten"
+        change = f"average depth {now:.1f} -> {then:.1f} expected{_seconds(values['first_seconds'])}"
+        first = f"{rewritten} read and written, {change}"
     per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
     if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
@@ -563,12 +561,12 @@ def _expired(values: Mapping[str, Any]) -> str:
     if values["files"] is not None:
         size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
         what = f"{what} and {freed} {count_noun(values['files'], 'file')}{size_of}"
-    return f"{what}; history begins at {moment(values['kept_since'])}, {kept} kept"
+    return f"{what}; history begins at {moment_text(values['kept_since'])}, {kept} kept"
 
 
 def _orphans(values: Mapping[str, Any]) -> str:
     files = values["files"]
-    before = f"older than {moment(values['older_than'])}"
+    before = f"older than {moment_text(values['older_than'])}"
     if not files:
         return f"no orphan file {before}"
     verb, hint = ("would remove", "; dry_run: false removes them") if values["dry_run"] else ("removed", "")

@@ -50,7 +50,7 @@ class TestSuggestion(Operations):
         (line,) = found.dissent
         assert line.startswith(f"three opens {best.opened[2]} blocks by {', '.join(best.cluster_by)}, and ")
 
-    def test_queries_that_restrict_nothing(self, table: str, spark: Any) -> None:
+    def test_queries_without_a_predicate_are_refused_or_left_out(self, table: str, spark: Any) -> None:
         with pytest.raises(PredicateError, match="restricts no column of"):
             suggest_cluster_by(spark, table, [f"select count(*) from {table}"])
         nothing = {"all": f"select count(v) from {table}", "broken": "select * from nowhere"}
@@ -79,7 +79,7 @@ class TestSuggestion(Operations):
         assert (by_id.first_bytes, by_id.bytes_per_day) == (0, (0, 0))  # loads come in its order
 
     @pytest.mark.exhaustive
-    def test_where_no_load_is_known(self, project: Any, table: str, spark: Any) -> None:
+    def test_the_daily_cost_is_unknown_once_the_loads_expired(self, project: Any, table: str, spark: Any) -> None:
         old = f"{project.test_schema}.old"
         spark.sql(f"create table {old} using iceberg as select /*+ repartition(10) */ * from {table}")
         recluster(spark, old, "shop", depth=1, block_rows=1000, final=True)
@@ -115,7 +115,7 @@ class TestSuggestion(Operations):
         assert size(shop["first_bytes"]) in row
         assert size(shop["bytes_per_day"][0]) in row
 
-    def test_a_column_that_is_no_key(self, table: str) -> None:
+    def test_a_boolean_column_is_refused_as_a_key(self, table: str) -> None:
         log = operate("suggest_cluster_by", "{table: events, queries: flag}", passes=False)
         assert "no column to cluster by among those that the queries name" in log
 
@@ -129,10 +129,12 @@ class TestCost(Operations):
         ),
     }
 
-    def test_before_the_first_clustering(self, project: Any, table: str, spark: Any, sql: Any) -> None:
+    def test_an_estimate_before_the_first_clustering_counts_every_block(
+        self, project: Any, table: str, spark: Any, sql: Any
+    ) -> None:
         size = sql("select sum(file_size_in_bytes) from {schema}.events.files")[0][0]
         found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
-        assert (found.depth, found.expected_depth, found.first_bytes) == (6, 1, size)
+        assert (found.average_depth, found.expected_average_depth, found.first_bytes) == (6, 1, size)
         # The one that made the table is no daily load.
         added = "select summary['added-files-size'] from {schema}.events.snapshots order by committed_at"
         assert (found.loads, found.days, found.loaded_bytes_per_day) == (5, 1, size - int(sql(added)[0][0]))
@@ -146,7 +148,7 @@ class TestCost(Operations):
         assert "first clustering  nothing to do, average depth is 1.0" in log
         # partitions never meet
         found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
-        assert (found.depth, found.expected_depth, found.loads) == (6, 1, 5)
+        assert (found.average_depth, found.expected_average_depth, found.loads) == (6, 1, 5)
         log = operate("estimate_clustering_cost", "{table: events}")
         assert re.search(
             rf"{table} by k: a query for one key opens [\d.]+ blocks fewer for .* rewritten\n  first clustering ",

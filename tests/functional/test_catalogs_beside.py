@@ -56,7 +56,7 @@ class TestCatalogBeside:
             project.adapter.drop_schema(relation.without_identifier())
             assert project.test_schema not in project.adapter.list_schemas(CATALOG)
 
-    def test_a_project_is_built_three_times(self, project: Any, spark: Any) -> None:
+    def test_every_materialization_is_rebuilt_in_a_second_catalog(self, project: Any, spark: Any) -> None:
         run_dbt(["seed"])
         for run in range(3):
             _, log = run_dbt_and_capture(["build"])
@@ -177,7 +177,7 @@ class TestCatalogIntegrations:
         tables = spark.sql(f"show tables in {project.test_schema}").collect()
         assert {row[1] for row in tables} & {"snow", "delta", "misspelt"} == set()
 
-    def test_a_model_that_was_parsed_before_the_file_changed(self, project: Any) -> None:
+    def test_a_moved_catalog_asks_for_no_partial_parse(self, project: Any) -> None:
         run_dbt(["parse"])
         moved = {**REST, "adapter_properties": {"catalog": "spark_catalog"}}
         write_catalogs(project.project_root, {**ENTRIES, "rest": [moved]})

@@ -46,14 +46,14 @@ class TestInformation(Operations):
         (depth,) = operate_json("clustering_depth", "{format: json}")  # of every clustered model
         assert (depth["table"], depth["average_depth"], depth["suspended"]) == (table, 4.0, None)
 
-    def test_another_key_and_a_predicate(self, table: str, spark: Any) -> None:
+    def test_information_measures_another_key_within_a_predicate(self, table: str, spark: Any) -> None:
         arguments = "{table: events, cluster_by: [id, k], where: 'id < 1500', format: json}"
         found = operate_json("clustering_information", arguments)
         assert (found["cluster_key"], found["total_block_count"], found["average_depth"]) == ("id, k", 2, 1)
         assert clustering_depth(spark, table, "id")["average_depth"] == 1
         assert clustering_ratio(spark, table, "id")["clustering_ratio"] == 100
 
-    def test_a_table_without_blocks(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_information_of_an_unwritten_table_says_never_written(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.empty (k int) using iceberg")
         name = f"{project.test_schema}.empty"
         assert "never written" in operate("clustering_information", f"{{table: {name}, cluster_by: k}}")
@@ -77,7 +77,7 @@ class TestInformation(Operations):
         assert "no.table cannot be loaded" in operate(name, "{table: no.table}", passes=False)
 
     @pytest.mark.parametrize(("wrong", "right"), [("reclster", "recluster"), ("frobnicate", "")])
-    def test_an_operation_that_is_nearly_right(self, project: Any, wrong: str, right: str) -> None:
+    def test_a_misspelt_operation_is_answered_with_the_nearest_name(self, project: Any, wrong: str, right: str) -> None:
         said: list[str] = []
         listener = dbtRunner(callbacks=[lambda event: said.append(event.info.msg)])
         listener.invoke(["run-operation", wrong])
@@ -146,7 +146,7 @@ WRONG = {
     "arguments: {max_average_depth: 0}": "max_average_depth must be a number of at least 1, not 0",
     "arguments: {min_ratio: 1, predicate: nope = 1}": "'nope = 1' cannot choose blocks",
     "arguments: {max_averge_depth: 3}": "has no argument 'max_averge_depth'; did you mean max_average_depth?",
-    "arguments: {min_ratio: 1}, config: {where: id < 3}": "use `predicate` instead",
+    "arguments: {min_ratio: 1}, config: {where: id < 3}": "use its argument `predicate`",
 }
 
 

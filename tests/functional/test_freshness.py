@@ -89,7 +89,7 @@ class TestFreshness:
         found, statements = freshness(" ".join(f"source:loaded.{name}" for name in names), passes=False)
         assert found["loaded.events"] == last_load(spark, f"{schema}.events")
         assert found["loaded.with_query"].year == 2020
-        instead = "and has no metadata that tell when it was loaded: give the source a loaded_at_field or"
+        instead = "so its load time is unknown: give the source a loaded_at_field or"
         assert f"{schema}.parquet is no Iceberg table, {instead}" in found["loaded.parquet"]
         assert f"{schema}.a_view is a view, {instead}" in found["loaded.a_view"]
         assert f"there is no table {schema}.missing" in found["loaded.missing"]
@@ -113,7 +113,7 @@ class TestFreshness:
         assert kinds == {"replace"}
         assert freshness("source:loaded.reclustered")[0]["loaded.reclustered"] == loaded
 
-    def test_a_branch_that_became_main(self, project: Any, spark: Any) -> None:
+    def test_freshness_follows_a_fast_forwarded_branch(self, project: Any, spark: Any) -> None:
         """Its snapshots are not in the table's history, only in the chain of parents."""
         table = f"{project.test_schema}.branched"
         spark.sql(f"insert into {table}.branch_audit values (10)")

@@ -101,7 +101,7 @@ class TestModels(Hooked):
         run_dbt(["docs", "generate", "--select", "own"])
         assert len(rounds("own")) == before
 
-    def test_a_new_key_is_told_once(self, project: Any, sql: Any, rounds: Any) -> None:
+    def test_a_changed_key_is_noted_once_on_the_models_line(self, project: Any, sql: Any, rounds: Any) -> None:
         self.write(project, "own", "{{ recluster() }}", cluster_by="v")
         before = len(rounds("own"))
         _, log = self.load(4, "--select", "own")
@@ -220,7 +220,7 @@ class TestOtherOperations(Hooked):
     }
 
     @pytest.mark.thorough
-    def test_they_are_for_the_model_unless_they_name_another(
+    def test_an_operation_in_a_hook_applies_to_its_own_model_by_default(
         self, project: Any, sql: Any, spark: Any, rounds: Any
     ) -> None:
         for load in range(3):

@@ -134,7 +134,7 @@ class TestConfig(Operations):
         assert sql("select count(*) from {schema}.events")[0][0] == 3000
         assert f"{table}: nothing to do" in operate("maintain")
 
-    def test_a_failure_is_a_warning(self, project: Any, table: str, sql: Any) -> None:
+    def test_failed_maintenance_after_a_build_is_a_warning(self, project: Any, table: str, sql: Any) -> None:
         project.run_sql(f"alter table {table} set tblproperties ('history.expire.min-snapshots-to-keep' = 'few')")
         _, log = run_dbt_and_capture(["run", "--vars", '{"load": 3}'])
         assert f"{table} was built but not maintained: " in log

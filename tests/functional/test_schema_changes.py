@@ -43,7 +43,7 @@ class TestAppendNewColumns(SchemaChange):
             ("overwritten", OVERWRITE, [(1, "b", None, 0.5)]),
         ],
     )
-    def test_a_column_comes_and_another_goes(
+    def test_append_new_columns_fills_missing_columns_with_null(
         self, run: Any, sql: Any, name: str, options: dict[str, Any], expected: list[Any]
     ) -> None:
         options = {**options, "on_schema_change": "append_new_columns", "cluster_by": "v"}
@@ -57,7 +57,7 @@ class TestAppendNewColumns(SchemaChange):
 class TestSyncAllColumns(SchemaChange):
     SYNC = {"on_schema_change": "sync_all_columns"}
 
-    def test_columns_come_go_and_widen(self, run: Any, sql: Any) -> None:
+    def test_sync_all_columns_adds_drops_and_widens(self, run: Any, sql: Any) -> None:
         old = "select 1 as `a b`, 'x' as `select`, 1 as n, 1.5f as f, cast(1 as decimal(5, 2)) as d"
         run("synced", old, **self.SYNC)
         new = "select 'y' as `a-b`, 2 as `select.x`, 2L as n, 2.5d as f, cast(2 as decimal(9, 2)) as d"
@@ -127,7 +127,7 @@ class TestSnapshots(SchemaChange):
     SNAPSHOTS = snapshot("history", "source", ["v"], cluster_by=["id", "dbt_valid_from"])
 
     @pytest.mark.exhaustive
-    def test_a_column_comes_and_goes(self, project: Any, run: Any, sql: Any) -> None:
+    def test_a_snapshot_keeps_columns_its_query_dropped(self, project: Any, run: Any, sql: Any) -> None:
         rows = "select id, v, {} from values (1, '{}'), (2, 'b') as t (id, v)"
         for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):
             run("source", rows.format(more, v), materialized="table")

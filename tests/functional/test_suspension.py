@@ -19,7 +19,7 @@ from dbt_recluster.maintenance import (
     resume_recluster,
     suspend_recluster,
 )
-from dbt_recluster.text import moment
+from dbt_recluster.text import moment_text
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
 
@@ -66,7 +66,7 @@ class TestSuspension(Operations):
         assert f"{table}: suspended since " in operate("suspend_recluster", "{table: events}")
         found = operate_json("suspend_recluster", "{table: events, format: json}")
         iso, user = found["suspended"], found["suspension"]["by"]
-        since = moment(iso)
+        since = moment_text(iso)
         load_once(4)
         (result,), log = run_load(5)
         before, depth = files(sql, "events"), clustering_depth(spark, table)["average_depth"]
@@ -239,7 +239,7 @@ class TestTablesThatAreMadeAnew(Operations):
         assert {"recluster.changes", "recluster.option.depth"} <= self.properties(spark, events).keys()
 
         _, log = run_dbt_and_capture(["build", "--full-refresh", "--vars", "{depth: 3}"])
-        assert log.count(f"(not reclustered: suspended since {moment(since[events])} by ") == 1
+        assert log.count(f"(not reclustered: suspended since {moment_text(since[events])} by ") == 1
         carried[events] |= {"recluster.cluster_by": "k", "recluster.option.depth": "3"}
         kept = {table: self.properties(spark, table) for table in tables}
         assert json.loads(kept[events].pop("recluster.changes"))["commits"] == 2

@@ -184,7 +184,7 @@ def test_a_branch_of_another_schema_is_refused(spark: Any, schema: str, change: 
     assert IcebergTable.load(spark, name).on_branch("audit").snapshot_id == before
 
 
-def test_a_branch_and_a_schema_that_only_grew(spark: Any, schema: str) -> None:
+def test_a_branch_is_reclustered_after_compatible_schema_changes(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema)
     before = checksum(spark, name)[0]
     spark.sql(f"alter table {name} add column w int")

@@ -259,7 +259,7 @@ def test_changes_are_known_of_partitions_since_an_ancestor(spark: Any, schema: s
     ("version", "seed", "changes"),
     [(2, 0, 3), *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ((2, 1, 14), (3, 2, 14)))],
 )
-def test_whatever_others_do_a_look_at_the_changes_finds_what_a_full_look_finds(
+def test_a_check_of_changed_partitions_equals_a_full_check(
     spark: Any, schema: str, version: int, seed: int, changes: int
 ) -> None:
     numbers = random.Random(seed)

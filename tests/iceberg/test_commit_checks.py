@@ -66,7 +66,7 @@ def commit_after(
 
 @pytest.mark.alike
 @pytest.mark.parametrize("manifests", ["one", "several", "others"])
-def test_a_file_that_another_writer_lists_again(spark: Any, schema: str, manifests: str) -> None:
+def test_a_file_listed_again_before_the_commit_loses_no_row(spark: Any, schema: str, manifests: str) -> None:
     """Between the merge and the commit.
 
     Iceberg looks for a file in the manifest that it was read from. Where this one still lists it, and once only, the
@@ -98,7 +98,9 @@ def test_a_file_that_another_writer_lists_again(spark: Any, schema: str, manifes
     assert checksum(spark, name)[0] == rows + 1000
 
 
-def test_an_append_while_the_transaction_is_sent(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_append_is_kept_when_iceberg_reapplies_the_transaction(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Iceberg applies the transaction again, to the table with the rows that have come."""
     name = make_table(spark, schema)
     commit_after(monkeypatch, lambda: append(spark, name, 10_000, 10))
@@ -199,7 +201,7 @@ def test_whatever_the_reason_a_table_that_would_lose_rows_is_not_committed(
 
 @pytest.mark.alike
 @pytest.mark.parametrize("totals", [{}, {"total-records": "many", "total-data-files": "-1"}, {"total-records": "1"}])
-def test_what_other_writers_have_not_counted(
+def test_snapshots_without_totals_are_reclustered(
     spark: Any, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, totals: dict[str, str]
 ) -> None:
     original = make_table(spark, schema, name="original")
@@ -230,7 +232,7 @@ def test_what_other_writers_have_not_counted(
 
 @pytest.mark.alike
 @pytest.mark.parametrize("key", ["hilbert(k, id)", "k", ["v", "k"], "truncate(5, v)"], ids=str)
-def test_settings_that_read_the_sql_of_a_merge_otherwise(spark: Any, schema: str, key: Any) -> None:
+def test_session_settings_do_not_change_the_sql_of_a_merge(spark: Any, schema: str, key: Any) -> None:
     """Quoted names as regular expressions, and no columns that refer to earlier ones."""
     name = make_table(spark, schema, files=3, rows=200)
     before = checksum(spark, name)

@@ -8,7 +8,7 @@ import pytest
 from dbt.adapters.spark.relation import SparkRelation
 from tables import call, create_table, expire, metadata_file
 
-from dbt_recluster.adapter.operations import broken_limits
+from dbt_recluster.adapter.operations import clustering_violations
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
@@ -115,7 +115,7 @@ def test_full_blocks_of_a_single_key_lower_no_ratio_that_a_recluster_waits_for(s
     assert unmet(spark, table, **given) == "the reducible ratio is 100.0, 70 wanted"
     relation = SparkRelation.create(identifier=table.rpartition(".")[2])
     spark.sql(f"alter table {table} set tblproperties ('recluster.option.block_rows' = '10')")
-    assert broken_limits(relation, {"min_ratio": 70}, lambda _: ClusteredTable(spark, table, "k")) == []
+    assert clustering_violations(relation, {"min_ratio": 70}, lambda _: ClusteredTable(spark, table, "k")) == []
 
 
 def test_rows_deleted_and_updated_and_the_selectivity_of_a_query(spark: Any, table: str) -> None:
@@ -159,7 +159,7 @@ def test_a_rollback_takes_back_what_was_counted(spark: Any, table: str) -> None:
     assert unmet(spark, table, {"rows": 9000, "commits": 9}) == "2,000 of 9,000 rows changed, 2 of 9 commits"
 
 
-def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
+def test_conditions_count_across_create_or_replace(spark: Any, table: str) -> None:
     for build in range(3):
         rows = spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).using("iceberg")
         rows.tableProperty("write.distribution-mode", "none").createOrReplace()

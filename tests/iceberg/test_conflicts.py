@@ -112,7 +112,7 @@ def race(step: str, mode: str, *changes: Any, conflicts: int | None = 1, nightly
         race("write", "merge-on-read", COLUMN_CHANGES[2], conflicts=0, nightly=True),
     ],
 )
-def test_a_writer_that_was_faster(
+def test_a_recluster_keeps_the_changes_of_a_faster_writer(
     spark: Any,
     schema: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,7 +162,7 @@ def test_a_writer_elsewhere_that_changes_the_columns(
 
 
 @pytest.mark.thorough
-def test_writers_that_are_always_faster(spark: Any, schema: str) -> None:
+def test_a_recluster_gives_up_after_repeated_conflicts(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=3, rows=200, properties={"write.update.mode": "merge-on-read"})
     update = f"update {name} set v = concat(v, '.') where id % 100 = 0"
     meanwhile = Meanwhile("commit", lambda: spark.sql(update), times=100)
@@ -208,7 +208,9 @@ def test_a_curve_that_another_writer_sets_stays(spark: Any, schema: str, first: 
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: Path) -> None:
+def test_a_writer_that_loses_to_a_recluster_fails_and_can_rerun(
+    spark: Any, schema: str, mode: str, tmp_path: Path
+) -> None:
     """It fails by Iceberg's validation, changes nothing, and succeeds when it is run again; an append is no matter."""
     name = make_table(spark, schema, files=2, properties={"write.delete.mode": mode})
     began, may_end = tmp_path / "began", tmp_path / "may_end"
@@ -239,7 +241,9 @@ def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("step", "columns"), [("merge", ("k", "a")), ("commit", ("k", "a")), ("merge", ("a", "b"))])
-def test_columns_that_swap_names(spark: Any, schema: str, step: str, columns: tuple[str, str]) -> None:
+def test_swapped_column_names_during_a_merge_swap_no_values(
+    spark: Any, schema: str, step: str, columns: tuple[str, str]
+) -> None:
     """Names and types are the same as before, so a writer by name would write the values of each as the other's.
 
     Nor may rows that were sorted by the former column of the key bear the label of the new one.
@@ -351,7 +355,7 @@ def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_commit_that_the_catalog_calls_a_conflict_with_itself(
+def test_a_conflict_reported_for_our_own_commit_deletes_no_file(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
     """A catalog that received the commit twice says so. To delete the new files would be to lose the rows.
@@ -378,7 +382,7 @@ def test_a_commit_that_the_catalog_calls_a_conflict_with_itself(
     assert orphans(spark, name) == set()
 
 
-def test_a_delete_between_the_look_at_the_table_and_the_next_attempt(
+def test_a_delete_between_two_commit_attempts_is_noticed(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A catalog may share table objects between threads, so that another thread refreshes this one at any moment."""

@@ -88,7 +88,9 @@ NO_PLACE = r"^{} cannot write data files: .*Nothing was changed; check its prope
         ("write.format.default", "bogus", r"bogus.*changed nothing|Nothing was changed"),
     ],
 )
-def test_a_setting_that_stops_a_merge(spark: Any, schema: str, name: str, value: str, message: str) -> None:
+def test_a_property_that_prevents_merging_is_named_and_changes_nothing(
+    spark: Any, schema: str, name: str, value: str, message: str
+) -> None:
     table = make_table(spark, schema, rows=100)
     spark.sql(f"alter table {table} set tblproperties ('{name}' = '{value}')")
     refused = pytest.raises(ReclusterError, match=message.format(table))

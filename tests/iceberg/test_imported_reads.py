@@ -22,7 +22,7 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
-from dbt_recluster.report.html import depth_curve, shows_ends
+from dbt_recluster.report.html import draw_depth_curve, shows_ends
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
     assert report.now.ends.sum() == 2
     assert np.round(report.now.at[report.now.ends > 0], 1).tolist() == [0.3, 0.7]
     # A bar for each of both ends.
-    assert (depth_curve(report).count("--load"), depth_curve(unknown).count("--load")) == (2, 0)
+    assert (draw_depth_curve(report).count("--load"), draw_depth_curve(unknown).count("--load")) == (2, 0)
 
 
 def test_reads_of_columns_that_changed_restrict_nothing(spark: Any, schema: str) -> None:

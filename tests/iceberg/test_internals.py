@@ -26,7 +26,7 @@ def members(spark: Any, owner: str, names: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("owner", MEMBERS)
-def test_the_members_are_there(spark: Any, owner: str) -> None:
+def test_private_members_exist_in_this_version(spark: Any, owner: str) -> None:
     needed, loss = MEMBERS[owner]
     found = members(spark, owner, set(needed.replace("/", " ").split()))
     for names in needed.split():

@@ -95,7 +95,7 @@ CHANGES = {
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("change", CHANGES)
-def test_replaced_blocks_leave(spark: Any, schema: str, change: str) -> None:
+def test_the_replay_drops_blocks_that_a_commit_replaced(spark: Any, schema: str, change: str) -> None:
     """Twin: the same commits on a table that is reclustered after each."""
     options: dict[str, Any] = {"depth": 1, "block_rows": 1000}
 

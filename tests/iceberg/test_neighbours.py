@@ -78,7 +78,7 @@ def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, vers
 
 
 @pytest.mark.parametrize("version", [2, 1])
-def test_only_rows_of_ours_count(spark: Any, schema: str, version: int) -> None:
+def test_rows_undone_excludes_other_writers_rows(spark: Any, schema: str, version: int) -> None:
     """Since Iceberg 1.11 the rows of others are in files with the table's sort order id, too."""
     name = clustered(spark, schema, properties={"format-version": version})
     append(spark, name, 3000, 1500, files=3)

@@ -70,7 +70,7 @@ def table(spark: Any, schema: str) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("deletable", [True, False])
-def test_a_failure_before_the_commit(spark: Any, table: str, deletable: bool) -> None:
+def test_a_failed_commit_deletes_its_files_or_names_them(spark: Any, table: str, deletable: bool) -> None:
     before, old = checksum(spark, table), data_files(spark, table)
     error = (CommitFailedError, MergeFailedError) if deletable else OrphanFilesError
     with ExitStack() as unreachable:
@@ -204,7 +204,7 @@ def fail_after_the_write(*_: Any) -> Any:
         for method in MERGE_METHODS
     ],
 )
-def test_all_files_are_deleted(
+def test_a_failed_write_leaves_no_file_in_any_layout(
     spark: Any, schema: str, layout: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = make_table(spark, schema, rows=500, **LAYOUTS[layout])

@@ -144,9 +144,9 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     table = ClusteredTable(spark, name, "k")
     estimate = CostModel.of(table, options).recluster(table.predicate(options.where))
     result = Recluster(table, options).run()
-    assert (estimate.blocks, estimate.depth) == (3, result.depth_before) == (3, 3.0)
+    assert (estimate.blocks, estimate.average_depth) == (3, result.depth_before) == (3, 3.0)
     assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))
-    assert estimate.expected_depth == result.depth_after == 1.0
+    assert estimate.expected_average_depth == result.depth_after == 1.0
 
 
 @pytest.mark.thorough

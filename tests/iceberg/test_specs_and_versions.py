@@ -10,7 +10,7 @@ from dbt_recluster.maintenance import clustering_information, recluster
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("partitioned", ["b", "truncate(2, b)"])
-def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
+def test_a_table_partitioned_by_binary_keeps_its_rows(spark: Any, schema: str, partitioned: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (k bigint, b binary) using iceberg partitioned by ({partitioned})")
     for _ in range(2):

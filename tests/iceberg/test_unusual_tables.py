@@ -44,7 +44,7 @@ def add_column(spark: Any, name: str, column: str, kind: str) -> None:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("key", ["d", "ts", "days(d)", "days(ts)", "hours(ts)", "months(d)", "years(ts)"])
-def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
+def test_dates_after_year_9999_are_planned_merged_and_reported(spark: Any, schema: str, key: str) -> None:
     """Python's dates end with the year 9999, Spark's do not."""
     name = f"{schema}.t"
     spark.sql(
@@ -60,7 +60,7 @@ def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uuid", "time"])
-def test_types_that_spark_lacks(spark: Any, schema: str, kind: str) -> None:
+def test_columns_without_a_spark_type_are_refused_as_keys(spark: Any, schema: str, kind: str) -> None:
     name = make_table(spark, schema, files=4, rows=100)
     add_column(spark, name, "u", kind)
     before = metadata_file(spark, name)
@@ -77,7 +77,7 @@ def test_types_that_spark_lacks(spark: Any, schema: str, kind: str) -> None:
         assert recluster(spark, name, "k", depth=1, block_rows=100).depth_after < 4
 
 
-def test_a_dropped_partition_source(spark: Any, hadoop_catalog: str) -> None:
+def test_a_dropped_partition_column_is_refused_with_its_repair(spark: Any, hadoop_catalog: str) -> None:
     """Iceberg's metadata tables cannot be read then. The error says what repairs the table."""
     name = make_table(spark, f"{hadoop_catalog}.db", files=4, rows=100, partitioned="bucket(2, id)")
     spark.sql(f"alter table {name} drop partition field bucket(2, id)")

@@ -57,7 +57,7 @@ def on_thread(work: Callable[..., Any], *arguments: Any) -> None:
     thread.join()
 
 
-def test_the_block_ends_and_then_it_is_raised_once() -> None:
+def test_interrupted_is_raised_once_at_the_end_of_the_block() -> None:
     done: list[int] = []
     interrupted = run(press, lambda: done.append(1))  # a call to Java is never left in the middle
     assert done
@@ -67,7 +67,7 @@ def test_the_block_ends_and_then_it_is_raised_once() -> None:
 
 
 @pytest.mark.parametrize("error", [MergeFailedError("Job 3 cancelled"), ValueError("x"), KeyboardInterrupt()])
-def test_it_takes_the_place_of_the_error_of_the_block(error: BaseException) -> None:
+def test_interrupted_replaces_the_error_of_the_block(error: BaseException) -> None:
     interrupted = run(press, fail(error))
     assert isinstance(interrupted, KeyboardInterrupt)
     assert not isinstance(interrupted, (Exception, ReclusterError))

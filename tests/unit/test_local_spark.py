@@ -216,7 +216,7 @@ def test_java_home_comes_first(environment: Any, tmp_path: Path, spark: str, jav
 
 
 @pytest.mark.parametrize("is_shim", [False, True], ids=["a link", "a shim, which is asked where Java lives"])
-def test_then_a_java_on_the_path_that_spark_runs_on(environment: Any, tmp_path: Path, is_shim: bool) -> None:
+def test_java_on_the_path_comes_second(environment: Any, tmp_path: Path, is_shim: bool) -> None:
     real, on_path = make_java(tmp_path / "real", "17.0.9") / "bin" / "java", tmp_path / "bin" / "java"
     on_path.parent.mkdir()
     on_path.hardlink_to(real) if is_shim else on_path.symlink_to(real)

@@ -226,7 +226,7 @@ def test_nothing_that_a_build_has_seen_is_forgotten(steps: list[tuple[str, int]]
 
 
 @given(st.lists(st.lists(STEPS, max_size=5), max_size=8))
-def test_what_nobody_has_seen_counts_on_balance(builds: list[list[tuple[str, int]]]) -> None:
+def test_changes_in_expired_snapshots_are_counted_net(builds: list[list[tuple[str, int]]]) -> None:
     history, appends_only = History(), True
     step(history, "append", 1)
     history.check()

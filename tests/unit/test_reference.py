@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,9 +19,10 @@ import pytest
 import yaml
 
 from dbt_recluster import maintenance
+from dbt_recluster.adapter.operations import FIGURES
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
 from dbt_recluster.clustering.verdict import VERDICTS, Verdict
-from dbt_recluster.maintenance import OPERATIONS, estimate_recluster
+from dbt_recluster.maintenance import OPERATIONS, ReclusterResult, estimate_recluster
 from dbt_recluster.operations.declaration import documented_arguments
 from dbt_recluster.operations.tables import MODEL_OPTIONS
 
@@ -113,6 +115,15 @@ def test_the_python_functions_take_every_option_but_those_of_builds() -> None:
     unknown: dict[str, bool] = {"final": True}
     with pytest.raises(TypeError, match="unexpected keyword argument 'final'"):
         estimate_recluster(None, "a.t", **unknown)  # type: ignore[arg-type]
+
+
+def test_dbts_response_has_every_figure_of_a_recluster_but_those_left_out_by_name() -> None:
+    known_to_dbt = {"table", "cluster_key", "branch"}
+    texts = {"cause", "waits_for", "limited", "plan", "orphans", "warnings"}  # on the model's line or in warnings
+    left_out = {*known_to_dbt, *texts, "blocks_before", "key_read_bytes", "key_read_row_groups"}
+    every = {f.name for f in fields(ReclusterResult)} | ReclusterResult("t", "k").as_dict().keys()
+    assert every - left_out == set(FIGURES.values())
+    assert left_out <= every
 
 
 PAGE = (ROOT / "docs" / "guides" / "not-reclustered.md").read_text()

@@ -43,7 +43,7 @@ def test_a_schema_of_a_thousand_tables_takes_three_statements_and_the_next_one_t
     assert len(connection.asked) == 5
 
 
-def test_what_does_not_exist_is_empty_and_other_errors_are_errors() -> None:
+def test_a_missing_schema_lists_nothing() -> None:
     """A schema, or the directory of a Hadoop catalog."""
     error = "NoSuchNamespaceException: Namespace does not exist: s"
     missing = ("show tables in lake.s", "show views in lake.s", "show schemas in `lake`", "show schemas")

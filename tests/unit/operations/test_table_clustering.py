@@ -69,7 +69,7 @@ MODELS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(MODELS, st.booleans()), min_size=1, max_size=5))
-def test_whatever_a_model_was_its_table_has_what_it_is(models: list[tuple[dict[str, Any], bool]]) -> None:
+def test_a_change_of_configs_converges_in_one_alter(models: list[tuple[dict[str, Any], bool]]) -> None:
     """After one change, which nothing follows: no ALTER when nothing changed. A key taken away leaves nothing."""
     table = TableClustering("", {"owner": "Ann"})
     for config, is_replaced in models:
@@ -163,7 +163,7 @@ def test_a_replaced_table_gets_its_order_back() -> None:
     assert not restored_order(before, before)
 
 
-def test_what_spark_hides_is_noticed_where_it_matters() -> None:
+def test_redacted_properties_that_are_read_are_detected() -> None:
     hidden = "*********(redacted)"
     for name in ("recluster.cluster_by", "recluster.option.where", "recluster.curve.k", f"{METRICS}url"):
         assert TableClustering("", {name: hidden}).is_redacted

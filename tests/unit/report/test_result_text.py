@@ -15,10 +15,10 @@ from dbt_recluster.report.result_text import (
     ProgressLines,
     depths,
     information,
+    model_line,
     overview,
     recluster_line,
     standing,
-    summary,
 )
 from dbt_recluster.text import size
 
@@ -37,10 +37,10 @@ NOTHING = replace(DONE, rounds=[])
 
 
 def test_the_line_says_what_happened_beside_the_threshold_as_set() -> None:
-    assert summary(DONE) == "depth 8.2 -> 1.4, 40 blocks into 10"
-    assert summary(NOTHING) == "depth 1.4, below 4"
+    assert model_line(DONE) == "depth 8.2 -> 1.4, 40 blocks into 10"
+    assert model_line(NOTHING) == "depth 1.4, below 4"
     assert (
-        summary(replace(NOTHING, waits_for="2 more commits"))
+        model_line(replace(NOTHING, waits_for="2 more commits"))
         == "depth 1.4, below 4; next recluster after 2 more commits"
     )
     assert recluster_line(replace(DONE, rounds=[ROUND, ROUND])).splitlines() == [
@@ -51,12 +51,12 @@ def test_the_line_says_what_happened_beside_the_threshold_as_set() -> None:
 
 def test_the_line_has_the_reason_that_the_depth_does_not_explain() -> None:
     spent = replace(DONE, depth_after=6.0, verdict="deep", cause="budget used; 10 blocks left")
-    assert summary(spent) == "depth 8.2 -> 6.0, above 4, 40 blocks into 10: budget used; 10 blocks left"
+    assert model_line(spent) == "depth 8.2 -> 6.0, above 4, 40 blocks into 10: budget used; 10 blocks left"
     stuck = replace(NOTHING, depth_after=9.0, verdict="stuck", cause="no merge would lower it")
-    assert summary(stuck) == "depth 9.0, above 4: no merge would lower it"
+    assert model_line(stuck) == "depth 9.0, above 4: no merge would lower it"
     assert recluster_line(stuck) == "db.t: nothing to do, depth 9.0, above 4, stuck: no merge would lower it"
     unchanged = replace(NOTHING, depth_after=None, threshold=None, verdict="", cause="nothing has changed")
-    assert summary(unchanged) == "nothing has changed"
+    assert model_line(unchanged) == "nothing has changed"
 
 
 def test_a_depth_and_its_threshold_are_told_apart_however_close() -> None:
