@@ -183,10 +183,10 @@ def _from_blocks(
     after = {name: parse_number(summary.get(f"{PREFIX}{name}_after")) for name in ("depth", *_MEASURES)}
     depth, threshold = after.pop("depth") or 0.0, policy.threshold or 0.0
     # The fragmentation is recorded if the round left nothing to do. By level, that may be stuck or not.
-    is_clear = depth <= threshold or policy.strategy not in ("peak", "above_average")
+    is_clear = depth <= threshold or not policy.by_level
     is_known = bool(depth and threshold) and is_clear and after["fragmentation"] is not None
     if is_known and checkpoint.is_of(last[0].id):
-        planned = Plan((), 0, 0, (Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
+        planned = Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
         figures |= after
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()

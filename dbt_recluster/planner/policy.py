@@ -14,7 +14,7 @@ from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates, SetLimits
-from dbt_recluster.planner.strategies import STRATEGIES
+from dbt_recluster.planner.strategies import BY_NAME, STRATEGIES
 
 # Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
 # row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the columns on a curve.
@@ -35,8 +35,7 @@ SCAN = {
     4: (1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
 }
 
-# How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
-# table, or the backlog of a pause.
+# Bounds of a table's rewriting relative to the curve. More than four times the mean is a first clustering or a backlog.
 LEAST, MOST = 0.1, 4.0
 # A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
 _LEAST_GAIN = 0.1
@@ -78,6 +77,11 @@ class Policy:
     def candidates(self, blocks: Blocks) -> Candidates:
         """Return the blocks that a plan may rewrite."""
         return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
+
+    @property
+    def by_level(self) -> bool:
+        """Whether the strategy compares the depth of each level with the threshold."""
+        return BY_NAME[self.strategy].by_level
 
     @property
     def threshold(self) -> float | None:
