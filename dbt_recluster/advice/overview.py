@@ -182,10 +182,10 @@ def _from_blocks(
     recorded = RoundSummary.of(last[0]) if last and not exact else RoundSummary()
     depth, threshold = recorded.depth_after or 0.0, policy.threshold or 0.0
     # The fragmentation is recorded if the round left nothing to do. By level, that may be stuck or not.
-    is_clear = depth <= threshold or policy.strategy not in ("peak", "above_average")
+    is_clear = depth <= threshold or not policy.by_level
     is_known = bool(depth and threshold) and is_clear and recorded.fragmentation_after is not None
     if is_known and checkpoint.is_of(last[0].id):
-        planned = Plan((), 0, 0, (Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
+        planned = Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
         figures |= {name: getattr(recorded, f"{name}_after") for name in _MEASURES}
     else:
         planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()

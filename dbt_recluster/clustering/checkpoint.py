@@ -174,12 +174,12 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
         changed = checkpoint.changed(snapshot.id)
         if changed is None:
             return None
-        _, last = checkpoint.remembered or (0, Plan((), 0, 0))
+        _, last = checkpoint.remembered or (0, Plan())
         planned = replace(last, reasons=(Reason(Stop.UNCHANGED),))
         if len(changed):
-            # Those of the changed partitions, and maybe others.
-            blocks = table.planner_blocks(read_blocks(table.iceberg, table.key, snapshot.id, changed))
-            planned = plan(blocks, checkpoint.policy)
+            metadata = read_blocks(table.iceberg, table.key, snapshot.id, changed)
+            blocks = table.planner_blocks(metadata)
+            planned = table.plan(blocks, metadata, checkpoint.policy)
             # Loads under a curve are sampled before they are planned.
             is_unread = blocks.layout is not None and blocks.layout.load.any()
             if planned.block_sets or planned.limited or is_unread:

@@ -156,7 +156,7 @@ def plan_round(
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
             candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
     policy = replace(checkpoint.policy, max_bytes=max_bytes)
-    planned = plan(candidates, policy)
+    planned = table.plan(candidates, blocks.planned_metadata, policy)
     if record is not None and record.settled.any() and not planned.can_merge:
         now = plan(blocks.planned, policy)
         if now.depth > now.threshold:
@@ -425,7 +425,7 @@ class Recluster:
             if not condition.is_met:
                 result.waits_for = condition.waits_for or None
                 is_quick = not self._table.key.curve and 0 < block_count(self._table) <= _MOST_MEASURED
-                planned = self.plan().plan if result.waits_for and is_quick else Plan((), 0, 0)
+                planned = self.plan().plan if result.waits_for and is_quick else Plan()
                 reason = Reason(Stop.NO_CONDITION_MET, (condition.text,))
                 return replace(planned, limited=False, reasons=(reason,))
             result.condition_met = condition.text

@@ -17,7 +17,12 @@ from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks, read_written_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    partition_name,
+    read_blocks,
+    read_written_blocks,
+)
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -28,9 +33,10 @@ from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, 
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.types import BoolArray, IntArray
-from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
+from dbt_recluster.planner import Blocks, ClusteringInformation, Plan, Policy, Reads, Why, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
+from dbt_recluster.planner.planning import plan
 from dbt_recluster.text import moment_text, printable
 
 if TYPE_CHECKING:
@@ -278,10 +284,7 @@ class ClusteredTable:
         return self._metadata[snapshot_id]
 
     def blocks(
-        self,
-        where: Predicate | None = None,
-        snapshot_id: int | None = None,
-        added_by: Collection[int] | None = None,
+        self, where: Predicate | None = None, snapshot_id: int | None = None, added_by: Collection[int] | None = None
     ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, or of an older one, for the planner.
 
@@ -336,6 +339,15 @@ class ClusteredTable:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""
         full, is_sorted = (block_rows, self.block_bytes), is_cluster_key(self.iceberg, self.key)
         return clustering_information(blocks, *full, self.row_group_bytes, is_sorted=is_sorted)
+
+    def plan(self, blocks: Blocks, metadata: BlockMetadata, policy: Policy) -> Plan:
+        """Plan blocks of this table, with the name of the deepest partition in the reasons; ``metadata`` is theirs."""
+        planned = plan(blocks, policy)
+        if planned.partition is None:
+            return planned
+        name = partition_name(self.iceberg, metadata, int(np.argmax(blocks.partition == planned.partition)))
+        named = {r: replace(r, figures=(*r.figures[:-1], name)) for r in planned.reasons if r.kind is Why.DEPTH}
+        return replace(planned, reasons=tuple(named.get(reason, reason) for reason in planned.reasons))
 
     def planner_blocks(
         self,

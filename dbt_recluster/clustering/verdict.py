@@ -79,11 +79,7 @@ class Stop(Enum):
 _NOUNS = {Stop.OF_CHANGED_PARTITIONS: "partition", Stop.BUDGET_USED: "block", Stop.ROUND_DONE: "block"}
 _NOTES = (Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE)
 # What goes before a reason that follows another.
-_LINKS: dict[Enum, str] = {
-    Stop.OF_CHANGED_PARTITIONS: " ",
-    Stop.NOT_LOWERED: ": ",
-    **dict.fromkeys(_NOTES, "; "),
-}
+_LINKS: dict[Enum, str] = {Stop.OF_CHANGED_PARTITIONS: " ", Stop.NOT_LOWERED: ": ", **dict.fromkeys(_NOTES, "; ")}
 
 
 def reason_text(reasons: Sequence[Reason]) -> str:
@@ -102,9 +98,9 @@ def cause_text(reasons: Sequence[Reason]) -> str:
 
 def _sentence(reason: Reason) -> str:
     match reason.kind, *reason.figures:
-        case Why.DEPTH, depth, limit, by_reads, of_partitions:
-            where = " at the ends of reads" * by_reads + " in the worst partition" * of_partitions
-            return f"depth {depth:.4g}{where} is {'above' if depth > limit else 'at most'} {limit:.4g}"
+        case Why.DEPTH, depth, threshold, by_reads, partition:
+            where = " at the ends of reads" * by_reads + ("" if partition is None else f" in partition {partition}")
+            return f"depth {depth:.4g}{where} is {'above' if depth > threshold else 'at most'} {threshold:.4g}"
         case Why.DEPTH, depth:
             return f"depth {depth:.4g}"
         case Why.CURVE_COSTS, sets:
@@ -123,12 +119,12 @@ def _sentence(reason: Reason) -> str:
             return f"a merge did not narrow the bounds of {count_noun(count, 'block')}"
         case Why.GREATEST_LEVEL, level, count:
             return f"merging ends at level {level}, reached by {count_noun(count, 'block')}"
-        case Why.LEVELS_WITHIN_LIMIT, limit:
-            return f"that of each level is at most {limit:.4g}"
+        case Why.LEVELS_WITHIN_THRESHOLD, threshold:
+            return f"that of each level is at most {threshold:.4g}"
         case Why.NO_GAIN, is_curve:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
-        case Why.NO_SET_FITS, limit, needed:
-            return f"no block set fits into {size(limit)}; it needs {size(needed, up=True)}"
+        case Why.NO_SET_FITS, budget, needed:
+            return f"no block set fits into {size(budget)}; it needs {size(needed, up=True)}"
         case Stop() as stop, *figures:
             noun = _NOUNS.get(stop)
             return stop.value.format(*(count_noun(of, noun) if noun else of for of in figures))

@@ -162,6 +162,10 @@ class IcebergTable:
         """The id of the current partition spec."""
         return int(self.java.spec().specId())
 
+    def spec_fields(self, spec_id: int) -> list[dict[str, Any]]:
+        """Return the fields of a partition spec, as in Iceberg's JSON."""
+        return list(json.loads(str(self.iceberg.PartitionSpecParser.toJson(self.java.specs().get(spec_id))))["fields"])
+
     @property
     def sort_order_id(self) -> int:
         """The id of the current sort order, 0 if unsorted."""

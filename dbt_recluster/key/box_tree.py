@@ -20,6 +20,8 @@ import pyarrow as pa
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.types import FloatArray, IntArray
 
+# Not tuned: no figures of other values are kept. `python benchmarks/curves.py cuts` measures them.
+
 # Blocks are planned to be this full, since cuts move to borders of values.
 _FILL = 0.92
 # Numbers of slabs to try, as multiples of those of cubes.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 # int64, or int32: half the memory, for arrays that a plan of ten million blocks holds many of.
 IntArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
-# float64, or float32 likewise.
+# float64, or float32 for the same reason.
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Codes of n keys that compare as they do, int64 (n,), from 0; and a number greater than all of them.
@@ -49,9 +49,7 @@ def dense_ranks(keys: IntArray) -> Codes:
         present = np.zeros(entries, np.bool_)
         present[offset] = True
         rank_of_entry = np.cumsum(present, dtype=keys.dtype)
-        count = int(rank_of_entry[-1])
-        rank_of_entry -= 1
-        return rank_of_entry[offset], count
+        return rank_of_entry[offset] - 1, int(rank_of_entry[-1])
     distinct, ranks = np.unique(keys, return_inverse=True)
     return ranks.astype(keys.dtype), len(distinct)
 

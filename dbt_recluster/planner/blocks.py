@@ -4,7 +4,7 @@ Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks 
 
 Planning trusts only a part of each block's bounds, its extent. Iceberg keeps the least and greatest value of each
 column separately. So the bounds of a compound key describe a range only up to the first column in which they differ: a
-query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Of two
+query for a value of that column opens the block for any values of the columns after it. No merge changes that. Of two
 blocks that share a value of this column only at their ends, it would write two such blocks again. An extent therefore
 excludes both end values and later columns.
 
@@ -28,7 +28,7 @@ from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
 
-# Any number may stand for an unknown run.
+# Unknown runs: any number up to 0.
 _LEAST_RUN = np.iinfo(np.int64).min
 
 
@@ -81,7 +81,7 @@ class Blocks:
     upper: IntArray  # ranks of the upper bounds, int64 (n,), at least `lower`
     points: int  # number of ranks: distinct bounds, counted separately in each partition
     rows: IntArray | None  # int64 (n,), or None if unknown
-    bytes: IntArray | None  # likewise
+    bytes: IntArray | None  # int64 (n,), or None if unknown
     level: IntArray  # how much merging is in a block, int64 (n,); 0 for new data
     # Blocks with the same positive number were written together and are disjoint; 0 or less is unknown, int64 (n,).
     run: IntArray
@@ -156,7 +156,7 @@ class Blocks:
         Args:
             lower: Least cluster keys: a list, NumPy array or Arrow array of length n; for a compound key a list of
                 them, one for each column. Tuples compare left to right; NULL (None) is least, NaN greatest.
-            upper: Greatest cluster keys, likewise.
+            upper: Greatest cluster keys, in the same form.
             rows: int (n,). Without it, planning takes every block for a full one.
             bytes: int (n,).
             level: int (n,), 0 by default.

@@ -1,7 +1,7 @@
-"""Box sets: block sets under a curve's key that pay by the boxes of their blocks, whatever their depth along the curve.
+"""Box sets: block sets under a curve's key that pay by the boxes of their blocks, not by their depth along the curve.
 
 See `box_tree` for layout cost. A merge pays if it takes as much off that, for each row rewritten, as merging
-`Policy.depth` sorted copies of the whole table into one would. Each load is tried by itself; in groups that are deep
+`Policy.depth` sorted copies of the whole table into one would. Each load is tried alone; in groups that are deep
 without their loads, the sparsest chains; and neighbouring runs whose boxes are far from cubes. Sets that were selected
 by depth must pass the same test.
 """
@@ -20,18 +20,18 @@ from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.policy import Policy
 
-# `python benchmarks/curves.py` measures what other values of these constants cost.
+# Not tuned, except `_CLEARLY`. `python benchmarks/curves.py` measures what other values of these constants cost.
 
 # No merge pays that takes less than this share off what its blocks cost.
 _LEAST_SAVING = 0.05
-# Points that stand for the rows of a block, at most and at least; and for those of a set.
-_POINTS, _LEAST_POINTS, _MOST_POINTS = 32, 8, 1 << 15
-# Blocks of a set beyond which its boxes are not worked out.
-_MOST_BLOCKS = 4_096
-# Numbers of neighbouring runs that are tried, and sets of them in a group that are worked out.
+# Points that stand for the rows of a block, at most and at least; and at most for those of a set.
+_BLOCK_POINTS, _LEAST_BLOCK_POINTS, _SET_POINTS = 32, 8, 1 << 15
+# Most blocks whose box tree is computed.
+MOST_BLOCKS_OF_BOXES = 4_096
+# Numbers of neighbouring runs that are tried, and sets of them in a group that are weighed.
 _WINDOWS, _MOST_TRIED = 8, 8
 # Numbers of chains that are tried. More chains must gain this many times as much, since gains are estimates: otherwise
-# a gain of a hair more merges the whole table instead of a tenth of it.
+# a marginally larger estimate merges the whole table instead of a tenth.
 _CHAINS, _CLEARLY = 6, 1.5
 
 
@@ -44,7 +44,7 @@ class BoxSets:
     policy: Policy
 
     def select(self) -> list[IntArray]:
-        """Select loads that pay to be merged by themselves, and chains, with or without these loads."""
+        """Select loads that pay to be merged alone, and chains, with or without these loads."""
         layout, sets = self.layout, list[IntArray]()
         rest, loads_of = np.zeros(len(layout.run), np.bool_), list[tuple[list[IntArray], float]]()
         for member in self._groups:
@@ -63,7 +63,7 @@ class BoxSets:
                 for others in self._sparsest(member[rest[member]]):
                     for own in ([], loads) if loads else ([],):
                         merged = np.sort(np.concatenate([others, *own]))
-                        # What loads save by themselves pays for no other block.
+                        # What loads save alone pays for no other block.
                         saving, price = self._weigh(merged)
                         gain = saving - price - (saved if own else 0.0)
                         if len(merged) > 1 and gain >= least:
@@ -72,7 +72,7 @@ class BoxSets:
         return sets
 
     def _depth_of_groups(self, rest: BoolArray) -> dict[int, float]:
-        """Mean depth in each group of the blocks in ``rest``, bool (n,), as far as merges can reduce it."""
+        """Mean reducible depth in each group of the blocks in ``rest``, bool (n,)."""
         candidates = self.candidates.take(rest[self.candidates.position])
         if not len(candidates):
             return {}
@@ -93,7 +93,7 @@ class BoxSets:
         for count in np.unique(np.geomspace(1, len(chain), _CHAINS).astype(np.int64)).tolist():
             some = rank < count
             is_one_run = layout.run[some].min() > 0 and not np.ptp(layout.run[some])
-            if np.count_nonzero(some) <= _MOST_BLOCKS and not is_one_run:
+            if np.count_nonzero(some) <= MOST_BLOCKS_OF_BOXES and not is_one_run:
                 yield member[some]
 
     def neighbours(self, taken: IntArray) -> list[IntArray]:
@@ -111,9 +111,9 @@ class BoxSets:
         return sets
 
     def pays(self, member: IntArray) -> bool:
-        """Whether merging a set pays. So does one of several groups, or that is too large to be worked out."""
+        """Whether merging a set pays. Sets of several groups, and those too large to be weighed, do."""
         group = self.layout.group[member]
-        if group[0] < 0 or (group != group[0]).any() or len(member) > _MOST_BLOCKS:
+        if group[0] < 0 or (group != group[0]).any() or len(member) > MOST_BLOCKS_OF_BOXES:
             return True
         saving, price = self._weigh(member)
         return saving >= price
@@ -143,7 +143,7 @@ class BoxSets:
         return costs * np.maximum(self._rows[member] / self._block_rows, 1)
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
-        """Least savings that justify a merge into so many full ``blocks``, of this cost now."""
+        """Least savings that justify a merge into this many full ``blocks``, which now cost ``cost``."""
         of_copies = self._threshold[group] ** (1 / self.layout.lower.shape[1]) - 1
         return float(max(of_copies * self._price_of[group] * blocks, _LEAST_SAVING * cost))
 
@@ -157,11 +157,11 @@ class BoxSets:
                 parts.append(layout.samples[number].standing_for(self._rows[member[of_load]].sum()))
                 known |= of_load
         if len(others := member[~known]):
-            # The same blocks have the same points, whatever their order.
-            looks = (layout.lower, layout.rank, layout.upper, self._rows)
-            others = others[np.lexsort(np.column_stack([values[others] for values in looks]).T)]
+            # Points must not depend on the order of the blocks.
+            values = (layout.lower, layout.rank, layout.upper, self._rows)
+            others = others[np.lexsort(np.column_stack([of_blocks[others] for of_blocks in values]).T)]
             boxes, rows = layout.take(others), self._rows[others]
-            count = int(np.clip(_MOST_POINTS // len(others), _LEAST_POINTS, _POINTS))
+            count = int(np.clip(_SET_POINTS // len(others), _LEAST_BLOCK_POINTS, _BLOCK_POINTS))
             parts.append(points_in_boxes(boxes.lower, boxes.rank, boxes.upper, rows, count))
         return Points(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -224,8 +224,8 @@ class BoxSets:
         least, greatest = hulls(code, layout.lower, layout.upper)
         widths = (greatest - least + 1) / layout.parts
         blocks = np.maximum(np.bincount(code, self._rows) / block_rows, 1.0)
-        each = np.minimum(widths, tile_sides(blocks, widths)[:, None]).sum(axis=1)
-        return dict(zip(group.tolist(), each.tolist(), strict=True))
+        cost = np.minimum(widths, tile_sides(blocks, widths)[:, None]).sum(axis=1)
+        return dict(zip(group.tolist(), cost.tolist(), strict=True))
 
     @cached_property
     def _threshold(self) -> dict[int, float]:

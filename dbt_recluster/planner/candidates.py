@@ -1,9 +1,9 @@
 """Candidates: the blocks that a plan may rewrite, the cells of the key axis that they cover, and block sets of them.
 
-Reported depth counts touching bounds as overlap. Planning must not, or a perfectly sorted table whose blocks share
-boundary values would never come to rest. Planning therefore works on cells: every distinct bound is a cell, and so is
-every gap between neighbouring bounds. A block covers the cells strictly between its bounds; a constant block covers the
-cell of its only key. So blocks that only share a boundary value have no cell in common.
+Reported depth counts touching bounds as overlap. Planning must not: a sorted table whose blocks share boundary values
+would be merged forever. Planning therefore works on cells: every distinct bound is a cell, and so is every gap between
+neighbouring bounds. A block covers the cells strictly between its bounds; a constant block covers the cell of its only
+key. So blocks that only share a boundary value have no cell in common.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dbt_recluster.planner.arrays import (
     places_within,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.reads import Prices
+from dbt_recluster.planner.reads import PricedAxis
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,18 +126,18 @@ class Candidates:
 
     def prices(
         self, units: Intervals, member: IntArray | slice = slice(None), by_reads: BoolArray | None = None
-    ) -> Prices:
+    ) -> PricedAxis:
         """Price the `units` of these candidates by where reads end.
 
         Prices are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
         """
         if self.blocks.reads is None or (by_reads is not None and not by_reads.any()):
-            return Prices(units, None, units.begin, units.end)
+            return PricedAxis(units, None, units.begin, units.end)
         cells = np.sort(np.concatenate([self.first[member], self.last[member]]))
-        return Prices.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
+        return PricedAxis.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
 
     def reducible_depths(self) -> IntArray:
-        """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
+        """Depth of each candidate without what no merge can reduce, int32 (c,), at least 1.
 
         It is the most candidates over any one key within the bounds. If everything were merged, one block that ends at
         a value, one that begins there and one over it would remain, so each of these kinds counts one less.
@@ -280,23 +280,24 @@ class SetArrays:
 
 
 class WorstDepth(NamedTuple):
-    """The depth that decides whether to merge: that of the partition furthest above its limit."""
+    """The depth that decides whether to merge: that of the partition furthest above its threshold."""
 
     depth: float = 0.0  # its reducible depth, the mean over its candidates; 0 without candidates
-    limit: float = 1.0  # the greatest depth allowed
+    threshold: float = 1.0
     by_reads: bool = False  # whether it is the read depth instead
     by_level: bool = False  # whether only blocks of different levels exceed it, which the strategy does not merge
+    partition: int | None = None  # its code; None without candidates
 
     @property
     def excess(self) -> float:
-        """How many times the limit the depth is."""
-        return self.depth / self.limit
+        """How many times the threshold the depth is."""
+        return self.depth / self.threshold
 
     @classmethod
-    def of(cls, depth: FloatArray, limit: FloatArray, by_reads: bool = False) -> WorstDepth:
-        """Choose among k partitions or levels, float64 (k,) each, k at least 1."""
-        place = int(np.argmax(depth / limit))
-        return cls(float(depth[place]), float(limit[place]), by_reads)
+    def of(cls, depth: FloatArray, threshold: FloatArray, by_reads: bool = False) -> WorstDepth:
+        """Choose among k partitions, float64 (k,) each, k at least 1."""
+        code = int(np.argmax(depth / threshold))
+        return cls(float(depth[code]), float(threshold[code]), by_reads, partition=code)
 
 
 # Sets of a strategy, best first, and the depth that it compared with a threshold.
@@ -319,12 +320,11 @@ class SetLimits(NamedTuple):
 
     bytes: int | None = None
     blocks: int | None = None
-    # Returns which of some sets of the candidates are worth a merge, bool (sets,).
-    worthwhile: Callable[[SetArrays], BoolArray] | None = None
+    pays: Callable[[SetArrays], BoolArray] | None = None  # whether each set pays, bool (sets,)
 
-    def gainful(self, sets: SetArrays) -> SetArrays:
-        """The sets that are worth a merge."""
-        return sets.only(self.worthwhile(sets)) if self.worthwhile and len(sets) else sets
+    def paying(self, sets: SetArrays) -> SetArrays:
+        """The sets that pay."""
+        return sets.only(self.pays(sets)) if self.pays and len(sets) else sets
 
     def reached(self, sets: SetArrays, size: IntArray) -> BoolArray:
         """Whether sets have no room for as much again, or one more block: bool (sets,)."""
@@ -337,7 +337,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits:
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
     a gap would add depth in the gap, and one for each part within the limits, cut along the key. Sets of one
-    block, without overlap or not worth a merge are dropped, so that a strategy can select others.
+    block, without overlap or that do not pay are dropped, so that a strategy can select others.
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
@@ -347,7 +347,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits:
         sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, limits.bytes))
     sets = sets.only(sets.size > 1)
     sets = sets.only(own_depth(candidates, sets) > 1)
-    return limits.gainful(sets)
+    return limits.paying(sets)
 
 
 def own_depth(candidates: Candidates, sets: SetArrays) -> IntArray:
@@ -361,7 +361,7 @@ def own_depth(candidates: Candidates, sets: SetArrays) -> IntArray:
 
 
 def fit_into_bytes(candidates: Candidates, sets: SetArrays, max_bytes: int | None) -> BoolArray:
-    """Select sets in order as far as the budget allows, skipping those that do not fit: bool (sets,)."""
+    """Select sets in order within the budget, skipping those that do not fit: bool (sets,)."""
     size = sets.total(candidates.bytes)
     if max_bytes is None or int(size.sum()) <= max_bytes:
         return np.ones(len(sets), np.bool_)

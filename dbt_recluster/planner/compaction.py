@@ -66,7 +66,7 @@ def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntA
     all_first, all_last = cells_of(candidates.blocks, slice(None))
     reach_before = np.full(2 * candidates.blocks.points, -1)
     np.maximum.at(reach_before, all_first + 1, all_last)
-    # A set may go on to the next block if it reaches as far as every block that begins before the next one does.
+    # A set may go on to the next block if no block that begins before that one reaches further than the set.
     needed = np.minimum(np.maximum.accumulate(reach_before)[first[1:]], first[1:] - 1)
     reach = np.maximum.accumulate(last)
     partition = candidates.partition[member]
@@ -88,17 +88,17 @@ class _Neighbours:
         self.anchor = np.append(anchor, [0, 0])
 
     def compactions(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-        """Find segments worth a merge within these ones: int64 (compactions,) each, in the order of the key.
+        """Find segments that pay within these ones: int64 (compactions,) each, in the order of the key.
 
-        A segment is merged as a whole if that is worth it. Otherwise it is parted, and the same is tried for its parts.
+        A segment is merged as a whole if that pays. Otherwise it is parted, and the same is tried for its parts.
         """
         starts, ends = [start[:0]], [end[:0]]
         while len(start):
             start, end = self._apart(start, end)
-            worth = self._worth(start, end)
-            starts.append(start[worth])
-            ends.append(end[worth])
-            start, end = self._parts(start[~worth], end[~worth])
+            pays = self._pays(start, end)
+            starts.append(start[pays])
+            ends.append(end[pays])
+            start, end = self._parts(start[~pays], end[~pays])
         start, end = np.concatenate(starts), np.concatenate(ends)
         order = np.argsort(start)
         return start[order], end[order]
@@ -114,8 +114,8 @@ class _Neighbours:
                 return start, end
             start, end = np.sort(np.append(start, last)), np.sort(np.append(end, last))
 
-    def _worth(self, start: IntArray, end: IntArray) -> BoolArray:
-        """Whether each segment may be merged, and is worth it: bool (segments,). Segments ascend."""
+    def _pays(self, start: IntArray, end: IntArray) -> BoolArray:
+        """Whether each segment may be merged, and pays: bool (segments,). Segments ascend."""
         total = self._total(start, end)
         blocks = -(-total // self.full)
         fills = total * _FILL[1] >= blocks * self.full * _FILL[0]
@@ -126,11 +126,10 @@ class _Neighbours:
         return (fills | grows) & useful & (start <= anchor)
 
     def _parts(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-        """Part segments that are not worth a merge as a whole.
+        """Part segments that do not pay as a whole.
 
-        Whole blocks at one end are parted from the rest, or what stays less than half a block, where that is worth a
-        merge. Other segments are split at their largest blocks, which are left out. So the number of passes is a
-        logarithm of a full block's rows.
+        Whole blocks at one end are parted from the rest, or what stays less than half a block, where that pays. Other
+        segments are split at their largest blocks, which are left out: passes are logarithmic in a full block's rows.
         """
         total = self._total(start, end)
         grows = total >= _TIER * self._greatest(start, end)
@@ -138,7 +137,7 @@ class _Neighbours:
         before = self.weight_before
         head = np.searchsorted(before, before[start] + wanted, side="right") - 1
         tail = np.searchsorted(before, before[end] - wanted)
-        cut = np.where(self._worth(start, head), head, np.where(self._worth(tail, end), tail, -1))
+        cut = np.where(self._pays(start, head), head, np.where(self._pays(tail, end), tail, -1))
         whole = cut < 0
         place, segment = places_within(start[whole], end[whole])
         weight = self.weight[place]

@@ -21,11 +21,14 @@ from dbt_recluster.key.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.arrays import BoolArray, IntArray, arrays_at, combined_ranks, dense_ranks, fewest_chains
 from dbt_recluster.planner.ranks import rank_column
 
-# `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
-# off by a hair would have the table merged one load too early.
+# Not tuned: no figures of other values are kept. `python benchmarks/curves.py thresholds` measures them.
+
+# `Policy.tolerance` of a curve. Where loads cover all keys, average depth is a whole number; a slightly wrong border
+# would trigger the merge one load early.
 CURVE_TOLERANCE = 1.05
-# Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
-_KEPT_BY_RUN = 0.45
+# Made disjoint, the blocks of a load that was sorted along the curve keep at least this share of the places of their
+# boxes, and this many times the share that unsorted blocks keep.
+_KEPT_BY_RUN, _OVER_UNSORTED = 0.45, 1.2
 # A block is thin if its rows are this much less dense in its box than those of its group are on average, and than those
 # of its run: late rows. So is a run whose rows are this much less dense than its group's: a small load that covers
 # everything.
@@ -37,7 +40,7 @@ class Boxes:
     """Boxes of n blocks: the ranks of their bounds in each column of a curve."""
 
     lower: IntArray  # int64 (columns, n)
-    upper: IntArray  # likewise
+    upper: IntArray
     bits: int  # of each rank
     rows: IntArray | None = None  # tells equal boxes apart, so that plans do not depend on the order of blocks
 
@@ -95,7 +98,7 @@ class Boxes:
         code, _ = dense_ranks(load)
         count = np.bincount(code)
         kept = np.bincount(code, (end - begin + 1) / (last - first + 1)) / count
-        return (kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count))[code] & (load > 0)
+        return (kept >= np.maximum(_KEPT_BY_RUN, _OVER_UNSORTED / count))[code] & (load > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +106,7 @@ class Layout:
     """Boxes and runs of n blocks under a curve, beside their intervals."""
 
     lower: IntArray  # ranks of their boxes, int64 (n, columns)
-    upper: IntArray  # likewise
+    upper: IntArray
     rank: IntArray  # the least rank of a row, int64 (n, columns): at least `lower`, if a value fills several parts
     group: IntArray  # partition and value of the leading columns, int64 (n,), or -1 for several values
     run: IntArray  # int64 (n,), 0 where unknown
@@ -125,7 +128,7 @@ class CurveBlocks:
 
     curve: Curve  # over the last columns of the key; the others lead
     lower: Sequence[pa.Array]  # lower bounds, (n,) for each column of the key
-    upper: Sequence[pa.Array]  # likewise
+    upper: Sequence[pa.Array]  # upper bounds
     unbounded: Sequence[BoolArray]  # where the upper bound is unknown, (n,) for each column
     rows: IntArray  # int64 (n,)
     partition: IntArray | None = None  # codes from 0, int64 (n,), or None for one partition
@@ -189,17 +192,17 @@ class CurveBlocks:
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
         chain = _chains(2 * key + thin, np.where(is_one & (run > 0), run, 0), lower, upper)
         return Layout(
-            lower,
-            upper,
-            self.rank,
-            group,
-            np.maximum(run, 0),
-            np.where(is_load & (run <= 0) & (level == 0), added_by, 0),
-            thin,
-            np.where(settled, int(chain.max(initial=0)) + 1 + key, chain),
-            settled,
-            self.curve.parts,
-            samples or {},
+            lower=lower,
+            upper=upper,
+            rank=self.rank,
+            group=group,
+            run=np.maximum(run, 0),
+            load=np.where(is_load & (run <= 0) & (level == 0), added_by, 0),
+            thin=thin,
+            chain=np.where(settled, int(chain.max(initial=0)) + 1 + key, chain),
+            settled=settled,
+            parts=self.curve.parts,
+            samples=samples or {},
         )
 
     def along_curve(self, chain: IntArray) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:

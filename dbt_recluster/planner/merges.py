@@ -3,14 +3,11 @@
 The blocks that a merge writes are predicted from bounds and row counts alone. Rows are assumed to lie evenly between a
 block's bounds, measured in ranks, which exist for every type of key.
 
-Two kinds of sets are not worth a merge, although their blocks overlap.
-
-If bounds are wider than the keys in a block, the bounds of a run's blocks overlap, and only the run says that the
-blocks do not. A merge moves some of them to another run, so the others lose that protection. Without `reveals_less`,
-planning would merge two neighbours, then one of them with the next, and then the first two again.
-
-A set may also remove overlap only where none of its blocks is deepest, or where other blocks overlap them anyway.
-Limits on bytes make such sets.
+Two kinds of sets do not pay, although their blocks overlap. Limits on bytes make sets that remove overlap only where
+none of their blocks is deepest, or where other blocks overlap them anyway. And if bounds are wider than the keys in a
+block, the bounds of a run's blocks overlap, and only the run says that the blocks do not. A merge moves some of them to
+another run, so the others lose that protection: without `reveals_less`, planning would merge two neighbours, then one
+of them with the next, and then the first two again.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ class BlockSet:
 class Why(Enum):
     """Kinds of reasons to merge, or to merge nothing, and their figures."""
 
-    DEPTH = auto()  # the depth, its limit, whether it is that of reads, whether there are several partitions
+    DEPTH = auto()  # depth, threshold, whether it is the read depth, and of several partitions the code of the deepest
     CURVE_COSTS = auto()  # block sets that save reads of single columns
     SMALL_BLOCKS = auto()  # blocks to compact, small ones of them, blocks to write, whether these are full
     DELETED_ROWS = auto()  # blocks, and the least share of their rows that is deleted
@@ -69,15 +66,15 @@ class Why(Enum):
     SINGLE_KEYS = auto()
     NOT_NARROWED = auto()  # blocks whose bounds a merge did not narrow
     GREATEST_LEVEL = auto()  # the level, and blocks
-    LEVELS_WITHIN_LIMIT = auto()  # the limit
+    LEVELS_WITHIN_THRESHOLD = auto()  # the threshold
     NO_GAIN = auto()  # whether the key is a curve
-    RUNS_OVERLAP = auto()  # although the depth is within its limit
-    NO_SET_FITS = auto()  # bytes of the budget, and of the least one that would do
+    RUNS_OVERLAP = auto()  # although the depth is within its threshold
+    NO_SET_FITS = auto()  # bytes: the budget, and the smallest sufficient one
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason as data; whoever shows it writes the sentence."""
+    """A reason and its figures; `clustering.verdict` turns it into text."""
 
     kind: Enum
     figures: tuple[Any, ...] = ()
@@ -87,21 +84,22 @@ class Reason:
 class Plan:
     """The block sets to merge now, if any.
 
-    Its depth, which is compared with the threshold, is the average depth of the worst partition, as far as merges could
-    reduce it without limits: 1 if no block can be narrowed, 0 without blocks.
+    Its depth, which is compared with the threshold, is the average depth of the worst partition, without what no merge
+    could reduce if there were no limits: 1 if no block can be narrowed, 0 without blocks.
     """
 
-    block_sets: tuple[BlockSet, ...]  # best first; no block is in two of them, so they may be merged at the same time
-    rows: int  # to rewrite in all sets; 0 if unknown
-    bytes: int  # to read in all sets; 0 if unknown
+    block_sets: tuple[BlockSet, ...] = ()  # best first, and disjoint, so they may be merged at the same time
+    rows: int = 0  # to rewrite in all sets; 0 if unknown
+    bytes: int = 0  # to read in all sets; 0 if unknown
     reasons: tuple[Reason, ...] = ()  # why there is, or is not, something to do
     limited: bool = False  # whether it is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`
     needed: int | None = None  # if limited, the least budget of bytes, to a sixteenth, for which there is a plan
     left: int = 0  # if limited, blocks that a plan without these limits would merge
     depth: float = 0.0
-    threshold: float = 1.0  # the greatest depth allowed in that partition
+    threshold: float = 1.0  # of that partition
     by_reads: bool = False  # whether the depth is the read depth instead
     by_level: bool = False  # whether the depth of each level is at most the threshold, and the strategy goes by level
+    partition: int | None = None  # the code of that partition, if there are several
     can_merge: bool = False  # whether a plan without a budget has block sets
 
     @property
@@ -142,7 +140,7 @@ def reveals_less(blocks: Blocks, sets: SetArrays) -> BoolArray:
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """The changes that merging each set, by itself, would make.
+    """The changes that merging each set alone would make.
 
     Bounds, and the gaps between them, are cells as in `candidates`. Here blocks also cover the cells of their bounds,
     as they do for queries.
@@ -151,7 +149,7 @@ class Gain:
     blocks: Blocks
     sets: SetArrays  # members are positions in the blocks
     segments: Segments  # the cells of each set, cut where its members begin and end
-    surplus: IntArray  # members over each segment, but one: int32 (segments,)
+    surplus: IntArray  # members over each segment less one, at least 0: int32 (segments,)
     depth: IntArray  # blocks over each cell, int32 (cells,)
 
     @classmethod
@@ -168,11 +166,8 @@ class Gain:
         ends = segments.begins + np.maximum(segments.length - 1, 0)
         greatest = range_max(self.depth, segments.begins, ends)
         written = written_blocks(blocks, sets, expected, block_rows)
-        depth = range_max(
-            greatest - self.surplus,
-            segments.at(written.block_set, _cells(written.lower)),
-            segments.at(written.block_set, _cells(written.upper)),
-        )
+        first, last = (segments.at(written.block_set, _cells(ends)) for ends in (written.lower, written.upper))
+        depth = range_max(greatest - self.surplus, first, last)
         of_block = blocks.cells.greatest(self.depth)
         change = np.bincount(written.block_set, depth, len(sets)).astype(np.int64) - sets.total(of_block)
         more = np.bincount(written.block_set, minlength=len(sets)) - sets.size
@@ -196,7 +191,7 @@ class Gain:
         other = np.ones(len(self.blocks), np.bool_)
         other[self.sets.member] = False
         others, cells = self.blocks.cells.take(other), len(self.depth)
-        # The first and the last cell where each is deepest.
+        # The first and the last cell where each block is deepest.
         place = np.arange(cells)
         rank = self.depth.astype(np.int64) * cells
         first = cells - 1 - others.greatest(rank + place[::-1]) % cells
@@ -224,7 +219,7 @@ class WrittenBlocks(NamedTuple):
     """Blocks that merges will write, in the order of their sets and of the key."""
 
     lower: FloatArray  # lower bounds on the axis of ranks, float64 (w,); whole numbers are bounds of merged blocks
-    upper: FloatArray  # upper bounds, likewise
+    upper: FloatArray  # upper bounds
     rows: IntArray  # int64 (w,)
     block_set: IntArray  # index of the set that each comes from, int64 (w,)
 
@@ -234,7 +229,7 @@ def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_ro
 
     Each set is cut into as many blocks as ``expected``, int64 (sets,); ``block_rows`` are those of a full block.
     """
-    # Offsets give every set a range of the axis of its own.
+    # Offsets separate the sets on the axis.
     member, set_of_member = sets.member, sets.set_of_member
     offset = set_of_member * float(blocks.points + 1)
     lower, upper = blocks.extents.lower[member] + offset, blocks.extents.upper[member] + offset
@@ -334,7 +329,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     written = written_blocks(blocks, sets, expected, policy.block_rows)
     left = blocks.take(np.delete(np.arange(len(blocks)), sets.member))
     points = np.unique(np.concatenate([left.lower, left.upper, written.lower, written.upper]))
-    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
+    # An end may lie at a bound that no longer exists; it moves outwards, at most to the block's own bound.
     lowers = (np.append(ends, written.lower) for ends in (left.lower, left.extents.lower, left.extents.shown_lower))
     uppers = (np.append(ends, written.upper) for ends in (left.upper, left.extents.upper, left.extents.shown_upper))
     lower, low, shown_low = (np.searchsorted(points, ends, side="right") - 1 for ends in lowers)
@@ -355,10 +350,8 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
 def _figures_after(left: Blocks, written: WrittenBlocks, plan: Plan, first_run: int) -> dict[str, Any]:
     """All known arrays except bounds, of the remaining blocks followed by the written ones."""
     count = np.bincount(written.block_set, minlength=len(plan.block_sets))
-    of_sets = {
-        name: np.array([getattr(block_set, name) for block_set in plan.block_sets])
-        for name in ("bytes", "level", "run", "partition")
-    }
+    names = ("bytes", "level", "run", "partition")
+    of_sets = {name: np.array([getattr(block_set, name) for block_set in plan.block_sets]) for name in names}
     of_sets["bytes"] //= np.maximum(count, 1)
     of_sets["run"] += first_run
     of_sets |= dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros_like(count))

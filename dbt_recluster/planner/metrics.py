@@ -1,8 +1,7 @@
 """Clustering metrics: how well a table is clustered, in numbers, and the blocks that reads of a curve's columns open.
 
 The depth of intervals along a curve says how much overlap merges can remove, and not how many blocks a filter on one
-column opens. Both figures of a curve are estimates by bounds and rows of blocks (docs/design/curves.md, "Reports and
-scale").
+column opens. Both figures of a curve are estimates by bounds and rows of blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from dbt_recluster.key.box_tree import cut_into_boxes, hulls, points_in_boxes, t
 from dbt_recluster.key.types import value_type
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Segments
 from dbt_recluster.planner.blocks import Blocks, FullBlock
+from dbt_recluster.planner.box_sets import MOST_BLOCKS_OF_BOXES
 from dbt_recluster.planner.curves import CurveBlocks
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
@@ -157,7 +157,7 @@ def _levels(blocks: Blocks) -> dict[str, dict[str, float]]:
     levels, of_block = np.unique(blocks.level, return_inverse=True)
     depths = Segments.of(blocks.lower, blocks.upper + 1, of_block).covered.depths()
     rows = np.zeros(len(blocks)) if blocks.rows is None else blocks.rows
-    # Sums of rows stay below 2**53, so floats hold them exactly.
+    # Sums of rows, and those of bytes below, are less than 2**53, so floats hold them exactly.
     columns = (np.bincount(of_block, values).astype(np.int64).tolist() for values in (None, rows, depths))
     return {
         str(level): {"blocks": count, "rows": of_level, "average_depth": _average(depth, count)}
@@ -170,7 +170,6 @@ def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any
     count = np.bincount(blocks.partition)
     full = np.maximum(count, 1)
     if blocks.rows is not None:
-        # Sums of bytes stay below 2**53, so floats hold them exactly.
         rows, size = (
             np.bincount(blocks.partition, values.astype(np.float64)).astype(np.int64)
             for values in (blocks.rows, blocks.bytes_or_0)
@@ -202,7 +201,6 @@ def _mean_of_greatest(blocks: Blocks, values: IntArray) -> float:
     """Greatest total of the values of the blocks over one of a block's keys, the mean over n > 0 blocks."""
     started = np.bincount(blocks.lower, values, blocks.points)
     ended = np.bincount(blocks.upper + 1, values, blocks.points + 1)[:-1]
-    # Sums of bytes stay below 2**53, so floats hold them exactly.
     total = np.cumsum(started - ended).astype(np.int64)
     return float(blocks.intervals.greatest(total).mean())
 
@@ -266,8 +264,8 @@ def read_costs(
     """Count the blocks that reads open, by their bounds. Arguments and errors are those of `Blocks.build`.
 
     Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
-    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are. Each partition is sorted for
-    itself. A read takes O(n).
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are. Each partition is sorted
+    separately. A read takes O(n).
     """
     n, _, columns = ranked_columns(lower, upper, unbounded, reads)
     placed = place_reads(columns, n)
@@ -293,9 +291,8 @@ def read_costs(
     return costs
 
 
-# Points that stand for the rows of a block, and blocks of a sorted table beyond which all boxes count as equal.
-_POINTS, _MOST_BLOCKS = 12, 4_096
-# Boxes that reads ask for, and how much of each column they take.
+# Not tuned: points that stand for the rows of a block in an estimate; reads of boxes, and their share of each column.
+_ESTIMATE_POINTS = 12
 _QUERIES, _SIDE = 256, 0.01
 
 # Least and greatest values of n ranges of each column, int64 (columns, n) each.
@@ -339,14 +336,14 @@ def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
         none = (0.0,) * columns
         return CurveInformation(0, none, 0.0, 0, none, 0.0)
     at_once, _ = _sorted_at_once(blocks, blocks.groups(block_rows), block_rows)
-    now, asked = (blocks.boxes.lower, blocks.boxes.upper), _boxes_asked(blocks)
+    now, reads = (blocks.boxes.lower, blocks.boxes.upper), _sample_reads(blocks)
     return CurveInformation(
         len(blocks.rows),
         _point_blocks(now, blocks.curve.parts),
-        _mean_opened(now, asked),
+        _mean_opened(now, reads),
         at_once[0].shape[1],
         _point_blocks(at_once, blocks.curve.parts),
-        _mean_opened(at_once, asked),
+        _mean_opened(at_once, reads),
     )
 
 
@@ -356,8 +353,8 @@ def _point_blocks(boxes: Ranges, parts: int) -> tuple[float, ...]:
     return tuple(rounded(float(total / parts)) for total in (upper - lower + 1).sum(axis=1))
 
 
-def _boxes_asked(blocks: CurveBlocks) -> Ranges:
-    """Ranks that reads of `_SIDE` of each column around rows ask for."""
+def _sample_reads(blocks: CurveBlocks) -> Ranges:
+    """Ranks of reads of `_SIDE` of each column around rows."""
     total = np.cumsum(np.maximum(blocks.rows, 1))
     block = np.searchsorted(total, (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1])
     lower, upper = (ends.T[block] for ends in (blocks.boxes.lower, blocks.boxes.upper))
@@ -377,10 +374,10 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
         (least,), (greatest,) = hulls(np.zeros(len(member), np.int64), lower[member], upper[member])
         width = (greatest - least + 1) / parts
         side = tile_sides(np.array([count]), width[None])[0]
-        if count > _MOST_BLOCKS or len(member) > _MOST_BLOCKS:
+        if max(count, len(member)) > MOST_BLOCKS_OF_BOXES:
             boxes.append(_tiles(least, greatest, np.maximum(np.rint(width / side), 1).astype(np.int64)))
             continue
-        points = points_in_boxes(lower[member], blocks.rank[member], upper[member], rows, _POINTS)
+        points = points_in_boxes(lower[member], blocks.rank[member], upper[member], rows, _ESTIMATE_POINTS)
         tree = cut_into_boxes(points, block_rows, parts, float(np.minimum(width, side).sum()))
         boxes.append((tree.lower, tree.upper))
     least, greatest = (np.ascontiguousarray(np.concatenate(ends).T) for ends in zip(*boxes, strict=True))
@@ -388,7 +385,7 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
 
 
 def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Cut a box, (columns,) each, into so many equal parts of each column: int64 (tiles, columns) each."""
+    """Cut a box, (columns,) each, into ``counts`` equal parts of each column: int64 (tiles, columns) each."""
     number: IntArray = np.stack(np.unravel_index(np.arange(counts.prod()), counts), axis=1).astype(np.int64)
     size = upper - lower + 1
     first = lower + np.floor_divide(number * size, counts, dtype=np.int64)
@@ -396,17 +393,17 @@ def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray
     return first, np.maximum(last, first)
 
 
-def _opened(blocks: Ranges, asked: Ranges, read: int) -> BoolArray:
+def _opened(blocks: Ranges, reads: Ranges, read: int) -> BoolArray:
     """Blocks whose box intersects the read in every column: bool (n,)."""
-    (lower, upper), (least, greatest) = blocks, asked
+    (lower, upper), (least, greatest) = blocks, reads
     opened: BoolArray = np.logical_and.reduce((lower <= greatest[:, [read]]) & (upper >= least[:, [read]]))
     return opened
 
 
-def _mean_opened(blocks: Ranges, asked: Ranges) -> float:
+def _mean_opened(blocks: Ranges, reads: Ranges) -> float:
     """Mean number of blocks opened by a read."""
-    reads = asked[0].shape[1]
-    return rounded(sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads)
+    count = reads[0].shape[1]
+    return rounded(sum(np.count_nonzero(_opened(blocks, reads, read)) for read in range(count)) / count)
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
@@ -421,17 +418,17 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     n, _, columns = ranked_columns(blocks.lower, blocks.upper, blocks.unbounded, reads)
     placed = [place_reads([column], n) for column in columns]
     now = [np.stack([column.blocks[ends] for column in placed]) for ends in (slice(n), slice(n, None))]
-    asked = np.stack([column.lower for column in placed]), np.stack([column.upper for column in placed])
+    ranges = np.stack([column.lower for column in placed]), np.stack([column.upper for column in placed])
     group, leading = blocks.groups(blocks.rows.mean()), blocks.leading
     block_rows = -(-int(np.maximum(blocks.rows, 1).sum()) // n)
     sorted_blocks, count = _sorted_at_once(blocks, group, block_rows)
     # A block of a group may have any of its values of the leading columns.
     of_groups = zip(hulls(group, *(ends[:leading].T for ends in now)), sorted_blocks, strict=True)
     at_once = [np.concatenate([np.repeat(hull.T, count, axis=1), ends]) for hull, ends in of_groups]
-    parts_asked = zip(asked, _parts_asked(blocks, reads), strict=True)
-    asked_at_once = [np.concatenate([ends[:leading], parts]) for ends, parts in parts_asked]
+    with_parts = zip(ranges, _parts_read(blocks, reads), strict=True)
+    ranges_at_once = [np.concatenate([ends[:leading], parts]) for ends, parts in with_parts]
     costs = [
-        (np.flatnonzero(_opened(now, asked, read)), np.count_nonzero(_opened(at_once, asked_at_once, read)))
+        (np.flatnonzero(_opened(now, ranges, read)), np.count_nonzero(_opened(at_once, ranges_at_once, read)))
         for read in range(len(placed[0].lower))
     ]
     opened = np.array([len(of_read) for of_read, _ in costs], np.int64)
@@ -442,16 +439,11 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
 
 
-def _parts_asked(blocks: CurveBlocks, reads: Reads) -> Ranges:
-    """The first and the last part of each column of the curve that reads ask for."""
+def _parts_read(blocks: CurveBlocks, reads: Reads) -> Ranges:
+    """The first and the last part of each column of the curve that each read covers."""
     curve, leading = blocks.curve, blocks.leading
-    lower, upper = (
-        [
-            pa.array(side[leading + place], value_type(ends.type).wide or ends.type)
-            for place, ends in enumerate(curve.boundaries)
-        ]
-        for side in (reads.lower, reads.upper)
-    )
+    types = [value_type(ends.type).wide or ends.type for ends in curve.boundaries]
+    lower, upper = (list(map(pa.array, side[leading:], types)) for side in (reads.lower, reads.upper))
     is_open = np.stack([np.asarray(ends.is_null()) for ends in upper])
     last = np.where(is_open, curve.parts - 1, curve.ranks(upper))
     return curve.ranks(lower, first=True), last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,33 +45,34 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    limit = policy.set_limits.bytes
-    if blocks.bytes is None and limit is not None:
+    budget = policy.set_limits.bytes
+    if blocks.bytes is None and budget is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
-        return Plan((), 0, 0, (Reason(Why.NO_BLOCKS),), threshold=policy.threshold or 1.0)
+        return Plan(reasons=(Reason(Why.NO_BLOCKS),), threshold=policy.threshold or 1.0)
     planner = _Planner(policy.candidates(blocks), policy)
     selection = planner.select()
     can_merge, left, needed = len(selection.sets) > 0, 0, None
     worst = planner.worst(selection)
     reasons = planner.reasons(selection, worst)
-    if not can_merge and limit is not None:
+    if not can_merge and budget is not None:
         unlimited = planner.within(None)
         everything = unlimited.select()
         if left := len(everything.sets.member):
             least = int(everything.sets.total(planner.eligible.bytes).min())
-            needed = _needed_bytes(lambda most: len(planner.within(most).select().sets) > 0, limit, least)
-            reasons = *unlimited.reasons(everything, worst), Reason(Why.NO_SET_FITS, (limit, needed))
+            needed = _needed_bytes(lambda most: len(planner.within(most).select().sets) > 0, budget, least)
+            reasons = *unlimited.reasons(everything, worst), Reason(Why.NO_SET_FITS, (budget, needed))
             unbudgeted = replace(planner, policy=replace(policy, max_bytes=None))
             can_merge = policy.max_merge_bytes is None or len(unbudgeted.select().sets) > 0
-    block_sets = planner.block_sets(selection)
-    rows, size = sum(each.rows for each in block_sets), sum(each.bytes for each in block_sets)
-    return Plan(block_sets, rows, size, reasons, needed is not None, needed, left, *worst, can_merge)
+    sets = planner.block_sets(selection)
+    planned = Plan(sets, rows=sum(s.rows for s in sets), bytes=sum(s.bytes for s in sets), reasons=reasons)
+    limited = needed is not None
+    return replace(planned, limited=limited, needed=needed, left=left, can_merge=can_merge, **worst._asdict())
 
 
-def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
-    """Return a budget that leaves a set, where ``limit`` does not and ``most`` does: sets are cut to fit into it."""
-    least = min(limit, most)
+def _needed_bytes(suffices: Callable[[int], bool], budget: int, most: int) -> int:
+    """Return the smallest budget, to a sixteenth, that leaves a set; ``budget`` leaves none, ``most`` does."""
+    least = min(budget, most)
     while 2 * least < most and not suffices(max(1, 2 * least)):
         least = max(1, 2 * least)
     most = min(most, max(1, 2 * least))
@@ -105,7 +107,7 @@ class _Planner:
         return replace(self, policy=replace(self.policy, max_bytes=budget, max_merge_bytes=None))
 
     def select(self) -> _Selection:
-        """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
+        """Select the strategy's sets, compactions and blocks with deleted rows, within the budget."""
         eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
         boxes, own, worst = None, no_sets(), None
@@ -138,19 +140,20 @@ class _Planner:
     def worst(self, selection: _Selection) -> WorstDepth:
         """The depth that decides, and the threshold as it was set.
 
-        If nothing is above the threshold that may be merged, blocks count that merges could narrow if no level and no
-        earlier merge kept them as they are.
+        If no eligible block is above the threshold, measure all blocks that a merge could narrow but for their level or
+        an earlier merge.
         """
         blocks, worst, tolerance = self.eligible.blocks, selection.worst, self.policy.tolerance
         could_be_narrowed = ~blocks.fixed & ~blocks.constant
         could_be_narrowed[self.eligible.position] = True
         is_met = worst.excess <= 1 or worst.by_level
         if is_met and np.count_nonzero(could_be_narrowed) > len(self.eligible):
-            every = Candidates.at(blocks, could_be_narrowed, self.policy.full_block)
-            kept = replace(self, eligible=every)._by_depth()
-            worst = max(worst, kept[1], key=lambda one: one.excess)
-        depth, limit = (round(value / tolerance, 4) for value in worst[:2])
-        return worst._replace(depth=max(depth, 1.0), limit=limit)
+            narrowable = Candidates.at(blocks, could_be_narrowed, self.policy.full_block)
+            _, of_narrowable = replace(self, eligible=narrowable)._by_depth()
+            worst = max(worst, of_narrowable, key=lambda one: one.excess)
+        depth, threshold = (round(value / tolerance, 4) for value in worst[:2])
+        partition = worst.partition if blocks.partition.any() else None
+        return worst._replace(depth=max(depth, 1.0), threshold=threshold, partition=partition)
 
     def _by_depth(self, taken: IntArray | slice = slice(0)) -> Selected:
         """Select the strategy's sets among the candidates that are not taken, given by position."""
@@ -159,19 +162,19 @@ class _Planner:
         place = np.flatnonzero(free)
         thresholds = self.policy.thresholds(np.bincount(self.eligible.blocks.partition))
         if not len(place):
-            return no_sets(), WorstDepth(limit=float(thresholds.max()))
+            return no_sets(), WorstDepth(threshold=float(thresholds.max()))
         candidates = self.eligible if free.all() else self.eligible.take(free)
-        limits = self.policy.set_limits._replace(worthwhile=replace(self, eligible=candidates)._worthwhile)
+        limits = self.policy.set_limits._replace(pays=replace(self, eligible=candidates)._pays)
         sets, worst = BY_NAME[self.policy.strategy].select(candidates, thresholds, limits)
         return sets.at(place), worst
 
-    def _worthwhile(self, sets: SetArrays) -> BoolArray:
+    def _pays(self, sets: SetArrays) -> BoolArray:
         """Whether each set lowers a depth, leaves fewer blocks, or rewrites a block with many deleted rows."""
         eligible, policy, in_blocks = self.eligible, self.policy, sets.at(self.eligible.position)
         gain, expected = Gain.of(eligible.blocks, in_blocks), self.expected_blocks(sets)
-        worth = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
-        worth |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
-        return worth & reveals_less(eligible.blocks, in_blocks)
+        pays = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
+        pays |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
+        return pays & reveals_less(eligible.blocks, in_blocks)
 
     def _deleted(self, taken: IntArray) -> SetArrays:
         """Make a set of each candidate with `Policy.deleted_share` of its rows deleted that is not taken, by position.
@@ -179,18 +182,18 @@ class _Planner:
         Merging it with itself writes the rows that are left, within its bounds, so no key becomes deeper, and the new
         block has no deleted rows, so it is not selected again.
         """
-        worth = self.eligible.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
-        worth[taken] = False
+        pays = self.eligible.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
+        pays[taken] = False
         if self.policy.max_merge_bytes is not None:
-            worth &= self.eligible.bytes <= self.policy.max_merge_bytes
-        member = np.flatnonzero(worth)
+            pays &= self.eligible.bytes <= self.policy.max_merge_bytes
+        member = np.flatnonzero(pays)
         return SetArrays(member, np.arange(len(member)))
 
     def _savings(self, sets: SetArrays) -> FloatArray:
         """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
 
         A read of one key opens every block over the key; a read of a range, or the planning of a scan, every block in
-        the range. So a set saves the coverage that it removes, in lengths of blocks, and the number of blocks. Both
+        the range. So a set saves the overlap that it removes, in lengths of blocks, and the number of blocks. Both
         count alike, as if each read of one key came with a read of a range as long as a block. Both kinds of read waste
         the share of a block's rows that is deleted.
         """
@@ -215,8 +218,8 @@ class _Planner:
 
     def reasons(self, selection: _Selection, worst: WorstDepth) -> tuple[Reason, ...]:
         """Return the reasons for the selected sets, or for selecting none."""
-        eligible, (depth, limit, by_reads, by_level) = self.eligible, worst
-        compared = Reason(Why.DEPTH, (depth, limit, by_reads, bool(eligible.blocks.partition.any())))
+        eligible, (depth, threshold, by_reads, by_level, partition) = self.eligible, worst
+        compared = Reason(Why.DEPTH, (depth, threshold, by_reads, partition))
         reasons = []
         if boxes := len(selection.of(_BOXES)):
             reasons.append(Reason(Why.CURVE_COSTS, (boxes,)))
@@ -226,13 +229,13 @@ class _Planner:
             reasons.append(Reason(Why.DELETED_ROWS, (deleted, self.policy.deleted_share)))
         is_compared = (selection.kind == _MERGE).any()
         if not len(selection.sets):
-            is_compared = bool(len(eligible)) or depth > limit
+            is_compared = bool(len(eligible)) or depth > threshold
             reasons = self._left()
             if not len(eligible):
                 reasons = [Reason(Why.NO_CANDIDATES, tuple(reasons))]
             elif by_level:
-                reasons.insert(0, Reason(Why.LEVELS_WITHIN_LIMIT, (limit,)))
-            elif depth > limit:
+                reasons.insert(0, Reason(Why.LEVELS_WITHIN_THRESHOLD, (threshold,)))
+            elif depth > threshold:
                 reasons = reasons or [Reason(Why.NO_GAIN, (eligible.blocks.layout is not None,))]
             elif depth > 1 and self.policy.max_bytes is not None:
                 reasons.insert(0, Reason(Why.RUNS_OVERLAP))
@@ -271,21 +274,23 @@ class _Planner:
         for kind, levels in enumerate((merged_levels, written_levels, compacted_levels, compacted_levels)):
             level[selection.kind == kind] = levels(eligible, selection.of(kind))
         blocks, in_blocks = eligible.blocks, sets.at(eligible.position)
-        columns = zip(
-            np.split(in_blocks.member, sets.start[1:]),
-            level.tolist(),
-            sets.total(eligible.rows * (blocks.rows is not None)).tolist(),
-            sets.total(eligible.bytes).tolist(),
-            own_depth(eligible, sets).tolist(),
-            _expected_depth(eligible, sets).tolist(),
-            self.expected_blocks(sets).tolist(),
-            fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
-            eligible.partition[sets.member[sets.start]].tolist(),
-            (selection.kind <= _COMPACTION).tolist(),
-            *([None if np.isnan(r) else round(r, 4) for r in ratio] for ratio in sets.ratios.T.tolist()),
-            strict=True,
-        )
-        return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
+        ratios = [[None if np.isnan(r) else round(r, 4) for r in of_sets] for of_sets in sets.ratios.T.tolist()]
+        columns: dict[str, list[Any]] = {
+            "blocks": [np.sort(members) for members in in_blocks.members],
+            "level": level.tolist(),
+            "rows": sets.total(eligible.rows * (blocks.rows is not None)).tolist(),
+            "bytes": sets.total(eligible.bytes).tolist(),
+            "depth": own_depth(eligible, sets).tolist(),
+            "expected_depth": _expected_depth(eligible, sets).tolist(),
+            "expected_blocks": self.expected_blocks(sets).tolist(),
+            "run": fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
+            "partition": eligible.partition[sets.member[sets.start]].tolist(),
+            "is_merge": (selection.kind <= _COMPACTION).tolist(),
+            "benefit_cost": ratios[0],
+            "benefit_cost_left": ratios[1],
+        }
+        records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        return tuple(BlockSet(**record) for record in records)
 
 
 def _expected_depth(eligible: Candidates, sets: SetArrays) -> IntArray:
@@ -299,10 +304,7 @@ def _expected_depth(eligible: Candidates, sets: SetArrays) -> IntArray:
 
 
 def simulate_rounds(blocks: Blocks, policy: Policy) -> Iterator[tuple[Plan, Blocks]]:
-    """Repeat plan and merge until the plan is empty; yield each plan, and the blocks that it leaves.
-
-    `Policy.max_bytes` limits each round by itself.
-    """
+    """Repeat plan and merge until a plan is empty; yield each plan, with its own budget, and the blocks after it."""
     while (planned := plan(blocks, policy)).block_sets:
         blocks = simulate(blocks, planned, policy)
         yield planned, blocks

@@ -11,7 +11,7 @@ from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates, SetLimits
-from dbt_recluster.planner.strategies import STRATEGIES
+from dbt_recluster.planner.strategies import BY_NAME, STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Policy:
     def candidates(self, blocks: Blocks) -> Candidates:
         """Return the blocks that a plan may rewrite."""
         return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
+
+    @property
+    def by_level(self) -> bool:
+        """Whether the strategy compares the depth of each level with the threshold."""
+        return BY_NAME[self.strategy].by_level
 
     @property
     def threshold(self) -> float | None:

@@ -24,7 +24,7 @@ def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Key
     """Encode one key column of the bounds of n blocks, and of m reads, where NULL is no bound, as integers.
 
     Returns:
-        Codes of the lower and then of the upper bounds of blocks, and likewise of reads, (2n + 2m,). Code 0 is below
+        Codes of the lower and then of the upper bounds of blocks, then those of reads, (2n + 2m,). Code 0 is below
         all values, 1 is NULL; the greatest code is above all values, and the one before an unknown upper bound.
 
     Raises:
@@ -48,9 +48,8 @@ def length(keys: Keys) -> int:
     try:
         return len(keys)
     except TypeError:
-        raise BoundsError(
-            f"bounds must be a list, a NumPy array or an Arrow array, not {type(keys).__name__}"
-        ) from None
+        kind = type(keys).__name__
+        raise BoundsError(f"bounds must be a list, a NumPy array or an Arrow array, not {kind}") from None
 
 
 def _rank_values(columns: list[Keys]) -> Codes:
@@ -126,7 +125,7 @@ def unbounded_masks(unbounded: Keys | None, n: int, columns: int) -> list[BoolAr
 
 
 def number_partitions(partition: Keys | None, n: int) -> Codes:
-    """Number the partitions of n blocks, whatever the order of the blocks."""
+    """Number the partitions of n blocks, independently of the order of the blocks."""
     if partition is None:
         return np.zeros(n, np.int64), 1
     values = _as_numpy(partition)
@@ -157,11 +156,8 @@ def whole_numbers(name: str, values: Keys | None, n: int, least: int = 0) -> Int
 
 
 def _columns(keys: Keys) -> list[Keys]:
-    is_compound = (
-        isinstance(keys, list | tuple)
-        and len(keys) > 0
-        and (isinstance(keys[0], list | tuple | np.ndarray) or hasattr(keys[0], "to_numpy"))
-    )
+    first = keys[0] if isinstance(keys, list | tuple) and keys else None
+    is_compound = isinstance(first, list | tuple | np.ndarray) or hasattr(first, "to_numpy")
     return list(keys) if is_compound else [keys]
 
 

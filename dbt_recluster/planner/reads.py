@@ -26,14 +26,14 @@ from dbt_recluster.planner.arrays import (
 )
 from dbt_recluster.planner.ranks import Keys, key_columns, length, rank_column, unbounded_masks
 
-# `python benchmarks/reads.py` measures what other values of these constants cost.
+# Set on seeds 0 to 3 of `python benchmarks/reads.py`, which measures what other values cost.
 
 # Planning assumes that this share of the reads is spread evenly over the table. Otherwise keys at which no known read
 # ends would overlap without bound.
 EVEN_SHARE = 0.05
 # Two stretches of the axis differ if chance would make them so in fewer than one of 370 cases.
 _SIGMAS = 3.0
-# Fewer ends than this count as this many: a handful of reads are the workload itself, not a sample of it.
+# With fewer ends, assume this many: a handful of reads is the workload, not a sample of it.
 _FEW_ENDS = 300.0
 # Avoids division by zero.
 _LEAST = np.finfo(np.float64).tiny
@@ -52,7 +52,7 @@ class Reads:
     """
 
     lower: Keys  # least keys, as in `Blocks.build`, length m; None where a range has no lower end
-    upper: Keys  # greatest keys, likewise
+    upper: Keys  # greatest keys; None where it has no upper end
     weight: Keys | None = None  # how often each range is read, float (m,), or None for once each
 
 
@@ -131,7 +131,7 @@ class PlacedReads:
     """Bounds of m reads and of n blocks as numbers that compare as the keys do."""
 
     lower: IntArray  # lower bounds of the reads, int64 (m,)
-    upper: IntArray  # upper bounds; equal to `lower` only where a read asks for one key
+    upper: IntArray  # upper bounds; equal to `lower` only where a read is of one key
     has_lower: BoolArray  # whether a read has a lower end, (m,)
     has_upper: BoolArray  # whether it has an upper end, (m,)
     blocks: IntArray  # lower and then upper bounds of the blocks, int64 (2n,)
@@ -149,12 +149,8 @@ def place_reads(columns: Sequence[Codes], n: int) -> PlacedReads:
         beyond |= len(given) == 2 * n
         codes[beyond] = np.repeat([0, size - 1], m)[beyond]
         beyond |= (codes == 0) | (codes == size - 1)
-    keys, _ = combined_ranks(
-        [
-            (np.concatenate([codes[: 2 * n], of_ends]), size)
-            for (codes, size), of_ends in zip(columns, ends, strict=True)
-        ]
-    )
+    placed = zip(columns, ends, strict=True)
+    keys, _ = combined_ranks([(np.concatenate([codes[: 2 * n], of_ends]), size) for (codes, size), of_ends in placed])
     lower, upper = keys[2 * n : 2 * n + m], keys[2 * n + m :]
     inverted = np.flatnonzero(lower > upper)
     if len(inverted):
@@ -180,7 +176,7 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class PricedAxis:
     """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it.
 
     Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of
@@ -195,7 +191,7 @@ class Prices:
     @classmethod
     def by_reads(
         cls, units: Intervals, cells: IntArray, reads: ReadEnds, partition: IntArray, priced: BoolArray | None = None
-    ) -> Prices:
+    ) -> PricedAxis:
         """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
         Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free. Blocks are
@@ -240,9 +236,9 @@ class Prices:
         of_unit = price_powers(self.weight[0::2] + self.weight[1::2]).astype(np.int32)
         return range_max(of_unit, self.steps.begin // 2, self.steps.end // 2)
 
-    def take(self, blocks: IntArray) -> Prices:
+    def take(self, blocks: IntArray) -> PricedAxis:
         """The axis of some blocks, given by position."""
-        return Prices(self.steps.take(blocks), self.weight, self.low[blocks], self.high[blocks])
+        return PricedAxis(self.steps.take(blocks), self.weight, self.low[blocks], self.high[blocks])
 
 
 def price_powers(rate: FloatArray) -> IntArray:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import functions as F
 from tables import call, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, read_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, partition_name, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 
@@ -177,6 +178,25 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
     table = ClusteredTable(spark, name, "key")
     # All but the one of partition b, which did not change.
     assert len(check(table, changed(table, since))) == len(check(table)) - 1 == 4
+
+
+@pytest.mark.alike
+def test_names_of_partitions(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, p string, ts timestamp) using iceberg partitioned by (p, years(ts))")
+    spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-31 05:00:00'), (2, null, null)")
+    for field, transform in [("ts_year", "months"), ("ts_month", "days"), ("ts_day", "hours")]:
+        spark.sql(f"alter table {name} replace partition field {field} with {transform}(ts)")
+        spark.sql(f"insert into {name} values (3, 'a\n', timestamp'2026-01-31 05:00:00')")
+    table = ClusteredTable(spark, name, "k")
+    blocks = read_blocks(table.iceberg, table.key).take(np.arange(4, -1, -1))
+    assert {partition_name(table.iceberg, blocks, place) for place in range(5)} == {
+        "p=a/ts_year=2026",
+        "p=null/ts_year=null",
+        "p=a\\n/ts_month=2026-01",
+        "p=a\\n/ts_day=2026-01-31",
+        "p=a\\n/ts_hour=2026-01-31T05",
+    }
 
 
 @pytest.mark.alike

@@ -43,7 +43,7 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
     """What a commit records that merges blocks of the first partition."""
     place = np.flatnonzero([path in replaced for path in paths])
     block_set = BlockSet(place, 0, 0, 100, 2, 1, len(written), 1, 0, is_merge=True)
-    planned = Plan((block_set,), 0, 0, "")
+    planned = Plan((block_set,))
     found = rest_of(paths, recorded).after(planned, [(written, replaced)], [commit])
     assert found["recluster.settled"] is not None
     return found["recluster.settled"]
@@ -86,7 +86,7 @@ def test_less_depth_than_before_the_merge_wakes_them_except_by_rounding(more: fl
 def test_the_record_of_other_files_stays_where_branches_share_it() -> None:
     of_main = merged("abxy", "bc", "ab", 3)
     other = rest_of("de", None, "of a branch")
-    planned = Plan((BlockSet(np.arange(2), 0, 0, 100, 2, 1, 1, 1, 0, is_merge=True),), 0, 0, "")
+    planned = Plan((BlockSet(np.arange(2), 0, 0, 100, 2, 1, 1, 1, 0, is_merge=True),))
     shared = other.after(planned, [("fg", "de")], [6, 7], of_main)["recluster.settled"]
     assert rest_of("bcxy", shared).settled.tolist() == [False, True, False, False]
     assert rest_of("fg", shared, "of a branch").settled.all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,13 @@ from dbt_recluster.iceberg.metadata.manifest_entries import (
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.transforms import Transform
 from dbt_recluster.key.types import BoolArray, IntArray, value_type
+from dbt_recluster.text import printable
 
 _FILE_COLUMNS = ("file_path", "spec_id", "partition", "record_count", "file_size_in_bytes", "sort_order_id")
 _COLUMNS = (*(f"data_file.{name}" for name in _FILE_COLUMNS), "snapshot_id", "file_sequence_number")
+_PARTITION = "data_file.partition."
+# NumPy's types of numbers that transforms make of times.
+_TIMES = {"year": "datetime64[Y]", "month": "datetime64[M]", "hour": "datetime64[h]"}
 # Status 2 is an entry that the manifest's own snapshot deleted.
 _IS_DATA, _IS_LIVE = compare("eq", "data_file.content", value=0), compare("lt", "status", value=2)
 
@@ -53,6 +57,8 @@ class BlockMetadata:
     # The mask of paths that the snapshot lists more than once, or None if there are none. Iceberg removes files by
     # path, so a merge of one block would remove the others too.
     repeated: BoolArray | None = None
+    # Values of each partition, at its number, by the name of the field.
+    partition_values: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.path)
@@ -148,13 +154,13 @@ def _read(
     """Read the live data files among manifest entries."""
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
     entries = read_entries(table, _COLUMNS, condition, snapshot_id, _columns_of(table, key))
-    path = entries["data_file.file_path"]
+    path, partition = entries["data_file.file_path"], _partition_codes(entries)
     spec_id, rows = numbers(entries, "data_file.spec_id"), numbers(entries, "data_file.record_count")
     lower, upper, unbounded = _bounds(rows, entries, key)
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=path,
-        partition=_partition_codes(entries),
+        partition=partition,
         spec_id=spec_id,
         rows=rows,
         bytes=numbers(entries, "data_file.file_size_in_bytes"),
@@ -165,6 +171,7 @@ def _read(
         upper=upper,
         unbounded=unbounded,
         repeated=_repeated(path),
+        partition_values=_partition_values(entries, partition),
     )
 
 
@@ -283,10 +290,29 @@ def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
     """Number the partitions of entries, which differ between specs: int64 (n,)."""
     codes = numbers(entries, "data_file.spec_id")
     for name, values in entries.items():
-        if name.startswith("data_file.partition."):
+        if name.startswith(_PARTITION):
             own = codes_of(values)
             codes = codes_of(pa.array(codes * (own.max(initial=0) + 1) + own))
     return codes
+
+
+def _partition_values(entries: Mapping[str, pa.Array], codes: IntArray) -> dict[str, pa.Array]:
+    """Return the values of the partitions of these codes, at each code, by the name of the field."""
+    entry = np.zeros(codes.max(initial=-1) + 1, np.int64)
+    entry[codes] = np.arange(len(codes))
+    of_fields = ((name, values) for name, values in entries.items() if name.startswith(_PARTITION))
+    return {name.removeprefix(_PARTITION): values.take(pa.array(entry)) for name, values in of_fields}
+
+
+def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> str:
+    """Return the partition of the block at a position, such as ``ts_day=2026-01-31/country=de``."""
+    names = []
+    for spec_field in table.spec_fields(int(blocks.spec_id[place])):
+        name, kind = spec_field["name"], _TIMES.get(spec_field["transform"])
+        if name in blocks.partition_values:  # unless dropped or renamed
+            value = blocks.partition_values[name][int(blocks.partition[place])].as_py()
+            names.append(f"{name}={'null' if value is None else np.array(value).astype(kind) if kind else value}")
+    return printable("/".join(names)) or "?"
 
 
 def _repeated(paths: pa.Array) -> BoolArray | None:

@@ -161,8 +161,7 @@ def _field_names(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict
     names = {str(f["id"]): f["name"] for f in fields if not iceberg_type(f["type"]).has_nan}
     specs = {}
     for spec_id in spec_ids:
-        spec = json.loads(str(table.iceberg.PartitionSpecParser.toJson(table.java.specs().get(spec_id))))
-        ids = [str(field["field-id"]) for field in spec["fields"]]
+        ids = [str(field["field-id"]) for field in table.spec_fields(spec_id)]
         if not ids or not set(ids) <= set(names):
             return None
         specs[spec_id] = {field: names[field] for field in ids}

@@ -114,8 +114,7 @@ def read_entries(
 def check_sources(table: IcebergTable, spec_ids: Iterable[int]) -> None:
     """Refuse blocks of a partition spec whose column was dropped, which Iceberg 1.11 reads but does not write."""
     for spec_id in spec_ids:
-        spec = json.loads(str(table.iceberg.PartitionSpecParser.toJson(table.java.specs().get(spec_id))))
-        fields = spec["fields"]
+        fields = table.spec_fields(spec_id)
         is_partitioned = any(field["transform"] != "void" for field in fields)
         if is_partitioned and not {field["source-id"] for field in fields} <= set(table.field_ids.values()):
             raise _dropped_source(table, "write new blocks of it")

@@ -1,7 +1,7 @@
 """Strategies: how a plan selects block sets. `payback` is the default; the others follow published designs.
 
-`peak` and `above_average` of Databend go level by level, each partition by itself, and merge peaks at the lowest level
-that is not well clustered. `width` of Snowflake's patent needs no level.
+`peak` and `above_average` of Databend go level by level in each partition, and merge peaks at the lowest level that is
+not well clustered. `width` of Snowflake's patent needs no level.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dbt_recluster.planner.candidates import (
 )
 from dbt_recluster.planner.strategies.payback import payback, surplus_overlap, written_levels
 
-# Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
-# (databend#19151).
+# Two overlapping blocks of this level stay as they are: two merges have not separated them. Source: databend#19151.
 _GIVE_UP_LEVEL = 2
-# Base of the buckets of widths, unless merges have a limit of blocks.
+# Base of the buckets of widths, unless merges have a limit of blocks. Not tuned; `python benchmarks/frontier.py --only
+# 'width of whole buckets'` measures it.
 _FAN_OUT = 4
 
 
@@ -56,8 +56,7 @@ def peaks(candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, a
         cells = candidates.cells(member)
         depth = cells.depth()
         average = average_depths(cells.greatest(depth), partition, partitions)
-        of_level = WorstDepth.of(average, threshold)
-        worst = max(worst, of_level, key=lambda one: one.excess)
+        worst = max(worst, WorstDepth.of(average, threshold), key=lambda one: one.excess)
         stuck = (np.bincount(partition, minlength=partitions) == 2) & (level >= _GIVE_UP_LEVEL)
         deep = (average > threshold) & ~stuck
         if deep.any():
@@ -131,7 +130,7 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
             sets = sets.then(form_sets(candidates, member, np.zeros(len(member), np.int64), limits))
         return sets
 
-    sets = limits.gainful(select(limits._replace(worthwhile=None)))
+    sets = limits.paying(select(limits._replace(pays=None)))
     if (removed(sets)[average > threshold] == 0).any():
         # Measuring the gain of every bucket lets the next one have its turn, but takes time.
         sets = select(limits)
@@ -177,6 +176,7 @@ class Strategy:
     # The level of the blocks that merging each set writes, int64 (sets,).
     written_levels: Callable[[Candidates, SetArrays], IntArray]
     compacts: bool = False  # whether the plan compacts small blocks too; the others stay as published
+    by_level: bool = False  # whether it compares the depth of each level with the threshold
 
 
 def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:
@@ -186,8 +186,8 @@ def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:
 
 BY_NAME = {
     "payback": Strategy(payback, written_levels, compacts=True),
-    "peak": Strategy(partial(peaks, above_average=False), _one_level_up),
-    "above_average": Strategy(partial(peaks, above_average=True), _one_level_up),
+    "peak": Strategy(partial(peaks, above_average=False), _one_level_up, by_level=True),
+    "above_average": Strategy(partial(peaks, above_average=True), _one_level_up, by_level=True),
     "width": Strategy(width, _one_level_up),
 }
 STRATEGIES = tuple(BY_NAME)

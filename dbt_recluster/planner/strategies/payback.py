@@ -21,40 +21,35 @@ from dbt_recluster.planner.candidates import (
     form_sets,
     no_sets,
 )
-from dbt_recluster.planner.reads import EVEN_SHARE, Prices, price_powers
+from dbt_recluster.planner.reads import EVEN_SHARE, PricedAxis, price_powers
 
 # Constants. What another value costs is the work at equal scan; `python benchmarks/frontier.py --only payback` measures
 # it again, `python benchmarks/reads.py` where reads are known, and `python benchmarks/planner_scale.py` memory.
 
-# Step 4: blocks across the cut may leave nothing to merge on either side, with the average a hair above the threshold.
+# Step 4: blocks across the cut may leave nothing to merge on either side, with the average just above the threshold.
 # Then the cut moves up by these shares of the blocks until there is something to merge. If all keys were merged at once
 # instead, a threshold of 1.5 would rewrite two full runs rather than half of them.
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 # Steps 7, 9 and 13: a level stands for this many times the loads of the level below, and for at least one load more: 1,
-# 2, 3, 4, 5, 6, 8, 10, 12, ... Levels in steps of 1.5 cost 4 % more work, and tables in use hold levels in steps of
-# 1.25.
+# 2, 3, 4, 5, 6, 8, 10, 12, ... Steps of 1.5 cost 4 % more work. Tables in use hold levels in these steps.
 LEVEL_GROWTH = 1.25
-# The greatest level that stands for a number of loads of its own, and the default of `Policy.max_level`.
+# Levels above this one stand for no more loads; the default of `Policy.max_level`.
 GREATEST_LEVEL = 64
-# Step 7: two groups of one level are apart where widths, in ascending order, grow by more than `LEVEL_GROWTH`; and by
-# this many times more over the number of units that a block covers, because chance makes the widths of short blocks
-# differ. Without it, uniform unsorted loads cost 4 % more work (four seeds), and tenants 7 % less.
+# Step 7: two groups of one level are apart where widths, in ascending order, grow by a factor of more than
+# `LEVEL_GROWTH`, plus this over the block's length in units, since widths of short blocks are noisy. Without it,
+# uniform unsorted loads cost 4 % more work (four seeds), and tenants 7 % less.
 _FEW_UNITS = 8.0
-# Step 8: the oldest groups of a component beyond this many have one age, because every age costs a pass over the axis.
-# One age for all groups in one power of `LEVEL_GROWTH` would need no limit, but costs 6 % more work on uniform sorted
-# loads.
+# Step 8: further groups of a component share the oldest age, since each costs a pass over the axis. One age for each
+# power of `LEVEL_GROWTH` would need no limit, but costs 6 % more work on uniform sorted loads.
 _MOST_AGES = 48
-# Step 10: blocks whose loads are worked out at a time. Without pieces, a plan of a million blocks takes 20 % more
-# memory.
+# Step 10: blocks that are weighed at a time. Without pieces, a plan of a million blocks takes 20 % more memory.
 _PIECE = 1 << 16
-# Step 12: this many times the overlap that the threshold allows may stay, because the share of overlap that a merge
-# removes is an estimate. Without it, an estimate that misses the threshold by a hair merges an old run too early:
-# uniform sorted loads cost 5 % more work (four seeds).
+# Step 12: this many times the overlap that the threshold allows may stay. Without it, an estimate just above the
+# threshold merges an old run too early: uniform sorted loads cost 5 % more work (four seeds).
 _TOLERANCE = 1.05
 # Step 13: younger blocks at less than this share of the mean price stay behind: no read ends there. Where reads are of
 # whole months, this takes a third to a half off the work; 0.1 in its place changes nothing.
 _LEAST_PRICE = 0.02
-# Step 15: its multiples are spread evenly.
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -63,29 +58,28 @@ def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) ->
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
     costs the rewrite of its rows. Groups of blocks of one age (`AgeGroups`) are merged in the order of that
-    benefit-cost ratio, together with all younger blocks over them, until the threshold is met.
+    benefit-cost ratio, together with all younger blocks over them, until the threshold is met. Arguments are
+    those of `Strategy.select`.
 
     Sources: the schedule of least work for a number of sorted runs (Bentley and Saxe, "Decomposable searching
     problems", 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014). One cutoff for all groups
-    of a partition, instead of its counters, lets every key range have a schedule of its own.
-
-    Sets come in the order of the coverage that they remove for each row. Arguments are those of `Strategy.select`.
+    of a partition, instead of its counters, lets every key range have its own schedule.
     """
     depth = candidates.reducible_depths()
     depths = PartDepths.of(candidates, depth, candidates.partition, threshold)
-    deep = depths.depth > depths.limit
+    deep = depths.depth > depths.threshold
     if not deep.any():
         return no_sets(), depths.worst
     # The lower and the upper part of each partition, see `split_keys`.
-    allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
-    allowed[~deep] = np.inf
+    by_part = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
+    by_part[~deep] = np.inf
     share = np.where(deep, np.clip(2 - threshold, 0.0, 1.0), 0.0)
     # Measuring the gain takes memory, so it comes last.
-    sets, sizes = no_sets(), limits._replace(worthwhile=None)
+    sets, sizes = no_sets(), limits._replace(pays=None)
     for step in _CUT_STEPS:
         cut = np.where(share > 0, np.minimum(share + step, 1.0), 0.0)
-        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), sizes)
-        sets = limits.gainful(sets)
+        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), by_part.ravel(), sizes)
+        sets = limits.paying(sets)
         if len(sets) or (cut % 1 == 0).all():
             break
     return sets, depths.worst
@@ -96,27 +90,26 @@ class PartDepths:
     """Step 3: the depth that the threshold limits in each part of a plan.
 
     Where no reads are known, that is the average depth. Otherwise it is the read depth; and the average depth against a
-    much higher limit, so that keys that no read asks for do not overlap without bound.
+    much higher threshold, so that keys where no read ends do not overlap without bound.
     """
 
     depth: FloatArray  # float64 (parts,)
-    limit: FloatArray  # the greatest depth allowed, float64 (parts,)
+    threshold: FloatArray  # float64 (parts,)
     by_reads: BoolArray  # whether it is the read depth, (parts,)
-    worst: WorstDepth  # the read depth if it is known, unless the average depth alone exceeds its limit
+    worst: WorstDepth  # the read depth if it is known, unless the average depth alone exceeds its threshold
 
     @classmethod
-    def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray) -> PartDepths:
-        """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
-        average = average_depths(depth, part, len(allowed))
+    def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, threshold: FloatArray) -> PartDepths:
+        """Compare parts with these depths of blocks, int32 (c,), with their thresholds, float64 (parts,)."""
+        average = average_depths(depth, part, len(threshold))
         if candidates.blocks.reads is None:
-            return cls(average, allowed, np.zeros(len(allowed), np.bool_), WorstDepth.of(average, allowed))
-        read = np.round(read_depths(candidates, part, len(allowed)), 4)
-        by_reads = read > allowed
-        compared, limit = np.where(by_reads, read, average), np.where(by_reads, allowed, allowed / EVEN_SHARE)
-        worst = WorstDepth.of(read, allowed, by_reads=True)
-        if (compared > limit).any() and not by_reads.any():
-            worst = WorstDepth.of(compared, limit)
-        return cls(compared, limit, by_reads, worst)
+            return cls(average, threshold, np.zeros(len(threshold), np.bool_), WorstDepth.of(average, threshold))
+        read = np.round(read_depths(candidates, part, len(threshold)), 4)
+        by_reads, worst = read > threshold, WorstDepth.of(read, threshold, by_reads=True)
+        compared, threshold = np.where(by_reads, read, average), np.where(by_reads, threshold, threshold / EVEN_SHARE)
+        if (compared > threshold).any() and not by_reads.any():
+            worst = WorstDepth.of(compared, threshold)
+        return cls(compared, threshold, by_reads, worst)
 
 
 def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArray:
@@ -125,10 +118,9 @@ def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArra
     assert reads is not None
     order = np.argsort(part, kind="stable")
     first, last, part = candidates.first[order], candidates.last[order], part[order]
-    low = reads.below_cells(first)
-    high = reads.below_cells(last + 1)
+    low, high = reads.below_cells(first), reads.below_cells(last + 1)
     weight = np.bincount(part, high - low, parts)
-    # Each part gets a range of weights of its own, in the order of parts.
+    # Offsets separate the weights of parts.
     offset = part * (1.0 + float(high.max()))
     low, high = low + offset, high + offset
     high_before = np.append(-np.inf, np.maximum.accumulate(high)[:-1])
@@ -168,18 +160,18 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
 
 
 def _sets_down_to(
-    candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray, limits: SetLimits
+    candidates: Candidates, depth: IntArray, part: IntArray, threshold: FloatArray, limits: SetLimits
 ) -> SetArrays:
-    """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
-    depths = PartDepths.of(candidates, depth, part, allowed)
-    deep = depths.depth > depths.limit
+    """Select sets that bring every part down to its threshold, float64 (parts,)."""
+    depths = PartDepths.of(candidates, depth, part, threshold)
+    deep = depths.depth > depths.threshold
     member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
     if len(member) == 0:
         return no_sets()
     part = part[member]
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
-    merged, cutoff = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.limit))
+    merged, cutoff = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.threshold))
     sets = rank_sets(groups, merged, limits)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
@@ -201,7 +193,7 @@ class AgeGroups:
     member: IntArray  # positions of the blocks in the candidates, int32 (n,), ascending
     part: IntArray  # part of each block, int32 (n,): twice its partition, or one more
     intervals: Intervals  # the units that each block covers
-    prices: Prices  # the intervals on an axis of prices
+    prices: PricedAxis  # the intervals on an axis of prices
     rows: FloatArray  # float32 (n,), at least 1
     group: IntArray  # code of each block's group, int32 (n,)
     by_age: list[IntArray]  # positions of the blocks of each age, int32, from the youngest to the oldest
@@ -215,7 +207,7 @@ class AgeGroups:
     def of(
         cls, candidates: Candidates, member: IntArray, part: IntArray, by_reads: BoolArray | None = None
     ) -> AgeGroups:
-        """Group one or more candidates by age, and weigh the benefit of merging each group against its cost.
+        """Steps 5 to 11: group one or more candidates by age, and weigh the benefit of merging each against its cost.
 
         No group is in two parts. Overlap costs where reads end in the partitions ``by_reads``, bool (partitions,), or
         in all of them; in others, and if no reads are known, it costs the same everywhere.
@@ -364,7 +356,7 @@ def estimate_loads(intervals: Intervals, width: FloatArray, by_age: list[IntArra
 
 
 def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
-    """Whether each block, in the order of begins, overlaps another of its age or younger: bool (n,)."""
+    """Step 10: whether each block, in the order of begins, overlaps another of its age or younger: bool (n,)."""
     result, meets, so_far = (np.zeros(len(intervals), np.bool_) for _ in range(3))
     for blocks in by_age:
         so_far[blocks] = True
@@ -377,7 +369,7 @@ def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
     return result
 
 
-def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
+def younger_loads(prices: PricedAxis, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Step 10: mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
     younger = np.zeros(len(loads), np.float32)
     steps = np.zeros(prices.steps.size + 1)
@@ -413,20 +405,20 @@ def _total_before(steps: FloatArray, weight: FloatArray | None = None) -> FloatA
     return np.cumsum(total, out=total)
 
 
-def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
-    """Step 12: share of the overlap to remove for the average depth to fall to the allowed one: float64 (parts,)."""
-    stays = np.divide(_TOLERANCE * (allowed - 1), average - 1, out=np.ones_like(average), where=average > allowed)
+def surplus_overlap(average: FloatArray, threshold: FloatArray) -> FloatArray:
+    """Step 12: share of the overlap to remove for the average depth to fall to the threshold: float64 (parts,)."""
+    stays = np.divide(_TOLERANCE * (threshold - 1), average - 1, out=np.ones_like(average), where=average > threshold)
     surplus: FloatArray = np.maximum(1 - stays, 0.0)
     return surplus
 
 
 def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, FloatArray]:
-    """Step 13: lower the cutoff of the benefit-cost ratio until merges remove this share of the removable coverage.
+    """Step 13: lower the cutoff of the benefit-cost ratio until merges remove this share of the removable overlap.
 
     Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,), and the cutoffs, (parts,).
     """
     parts = len(surplus)
-    wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), parts)
+    wanted = surplus * removed_overlap(groups, np.ones(len(groups), np.bool_), parts)
     # Prices have rounding errors.
     wanted *= 1 - 1e-9
     part_of_group = np.zeros(len(groups.benefit_cost), np.int64)
@@ -443,7 +435,7 @@ def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, 
     while (low < high).any():
         middle = (low + high + 1) // 2
         trial = merge_at(groups, cutoffs[middle][part_of_group])
-        enough = removed_coverage(groups, trial, parts) >= wanted
+        enough = removed_overlap(groups, trial, parts) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         merged = np.where(enough[groups.part], trial, merged)
     return merged, cutoffs[low]
@@ -452,16 +444,16 @@ def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, 
 def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
     """The blocks to merge at this cutoff for every group, float64 (groups,): bool (n,).
 
-    Groups are merged as a whole. A run of which single blocks stay behind is never one run again: they lie under new
-    blocks, are above the cutoff at once, and take young runs with them. Levels tell numbers of loads apart only up to
+    Groups are merged as a whole. Blocks of a run that stay behind end up under the new blocks, exceed the cutoff in the
+    next round, and pull young runs in. Levels tell numbers of loads apart only up to
     `LEVEL_GROWTH`, so groups whose ratios differ by less are merged together; exact ratios cost 6 % more work.
     """
     pays = (groups.benefit_cost > 0) & (groups.benefit_cost * LEVEL_GROWTH >= cutoff)
     return groups.with_younger(pays[groups.group] & groups.covered)
 
 
-def removed_coverage(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:
-    """Price of the coverage that merging these blocks removes: float64 (parts,)."""
+def removed_overlap(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:
+    """Price of the overlap that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
     low, high = groups.prices.low[place], groups.prices.high[place]
     reach = np.maximum.accumulate(high)[:-1]
@@ -472,7 +464,7 @@ def removed_coverage(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatA
 
 
 def rank_sets(groups: AgeGroups, merged: BoolArray, limits: SetLimits) -> SetArrays:
-    """Step 14: make one set of every connected range of blocks to merge, most coverage removed for each row first."""
+    """Step 14: make one set of every connected range of blocks to merge, most overlap removed for each row first."""
     place = narrow(np.flatnonzero(merged))
     label = groups.intervals.take(place).components()
     ranges = SetArrays(place, np.flatnonzero(np.diff(label, prepend=-1)))
@@ -491,9 +483,9 @@ def ratios_of_sets(groups: AgeGroups, sets: SetArrays, merged: BoolArray, cutoff
     place = np.searchsorted(groups.member, sets.member)
     pays = (ratio > 0) & (ratio * LEVEL_GROWTH >= cutoff[groups.part])
     least = np.minimum.reduceat(np.where(pays, ratio, np.inf)[place], sets.start)
-    found = np.column_stack([least, left[groups.part[place[sets.start]]]])
+    ratios = np.column_stack([least, left[groups.part[place[sets.start]]]])
     # A set that limits cut may have none of the groups that pay.
-    return np.where((found > 0) & (least < np.inf)[:, None], found, np.nan)
+    return np.where((ratios > 0) & (least < np.inf)[:, None], ratios, np.nan)
 
 
 def written_levels(candidates: Candidates, sets: SetArrays) -> IntArray:

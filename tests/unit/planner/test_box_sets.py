@@ -194,7 +194,7 @@ def test_loads_of_one_large_file_do_not_rewrite_the_whole_table(kind):
     assert table.cost() <= 2.5 * sorted_table(kind, 2, loads * 10, 4).cost()
 
 
-def test_blocks_at_rest_wait_for_others():
+def test_settled_blocks_are_merged_only_with_new_ones():
     table = make_table(rows_of("uniform", 2, 60 * BLOCK_ROWS), depth=1)
     load(table, np.arange(40 * BLOCK_ROWS))
     table.recluster()
@@ -203,7 +203,8 @@ def test_blocks_at_rest_wait_for_others():
     load(table, np.arange(40 * BLOCK_ROWS, 60 * BLOCK_ROWS))
     settled = np.append(settled, np.zeros(len(table.blocks) - len(settled), bool))
     sets = plan(table.described(settled), table.policy).block_sets
-    assert not settled[np.concatenate([block_set.blocks for block_set in sets])].all()
+    assert sets
+    assert not any(settled[block_set.blocks].all() for block_set in sets)
 
 
 def test_fixed_blocks_are_in_no_set_and_other_strategies_know_no_boxes():

@@ -18,7 +18,7 @@ from dbt_recluster.planner.strategies.payback import (
     loads_of_level,
     merge_to_cutoff,
     rank_sets,
-    removed_coverage,
+    removed_overlap,
     rows_over,
     split_keys,
     surplus_overlap,
@@ -110,10 +110,10 @@ def test_younger_blocks_over_a_merged_one_are_merged_too(drawn):
 
 
 @given(SOME)
-def test_removed_coverage_is_what_blocks_cover_more_than_once(drawn):
+def test_removed_overlap_is_what_blocks_cover_more_than_once(drawn):
     eligible, groups, merged = drawn
     covers = units(groups)
-    removed = removed_coverage(groups, merged, 4)[::2]
+    removed = removed_overlap(groups, merged, 4)[::2]
     for partition in (0, 1):
         places = np.flatnonzero(merged & (eligible.partition == partition)).tolist()
         some = [covers[place] for place in places]
@@ -228,9 +228,9 @@ def test_the_steps_of_the_documented_example():
     assert groups.benefit_cost.round(1).tolist() == [4.6, 2.9]  # step 11
     surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
     assert surplus.round(2).tolist() == [0.0, 0.14]
-    assert removed_coverage(groups, np.ones(7, bool), 2).tolist() == [0.0, 22.0]
+    assert removed_overlap(groups, np.ones(7, bool), 2).tolist() == [0.0, 22.0]
     merged, _ = merge_to_cutoff(groups, surplus)  # step 13
-    assert removed_coverage(groups, merged, 2).tolist() == [0.0, 10.0]
+    assert removed_overlap(groups, merged, 2).tolist() == [0.0, 10.0]
     sets = rank_sets(groups, merged, policy.set_limits)  # steps 14 and 15
     assert (sets.member.tolist(), written_levels(candidates, sets).tolist()) == ([1, 2, 4], [1])
 
@@ -282,7 +282,7 @@ def test_the_level_written_stands_for_the_loads_merged(parts, least, most):
 
 
 @given(block_tables.TABLES, st.sampled_from([1.0, 1.5, 2.0, 3.0]))
-def test_without_limits_it_ends_at_the_threshold(table, depth):
+def test_without_limits_every_partition_ends_at_its_threshold(table, depth):
     """Unless rows of one key fill blocks, or blocks cannot be told apart."""
     distinct = [
         block_tables.Block((2 * place, 2 * place + 60 + len(block.keys)), partition=block.partition)

@@ -108,7 +108,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (LEVELS, {}, "depth 12 is above 4"),
         (LEVELS, {"depth": 12}, "depth 12 is at most 12"),
         (LEVELS, PEAK, "depth 12 is above 4, and that of each level is at most 4"),
-        (TWO_PARTITIONS, PEAK, "depth 6 in the worst partition is above 4"),
+        (TWO_PARTITIONS, PEAK, "depth 6 in partition 0 is above 4"),
         (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, and no merge would lower it"),
         (
             build(SAME, bytes=[600] * 12),
@@ -377,7 +377,7 @@ def test_column_bounds_of_a_sorted_compound_run():
                     assert last[place] == blocks.upper[order][place]
 
 
-def test_strings_cut_to_a_common_prefix():
+def test_truncated_equal_bounds_are_merged_only_to_fill_blocks():
     blocks = Blocks.build(["abc"] * 6, ["abd"] * 6, run=[1, 1, 1, 2, 2, 2], rows=[9] * 6)
     assert planned_sets(blocks, depth=1, block_rows=9) == []
     # A merge makes fuller blocks, though no narrower ones.
