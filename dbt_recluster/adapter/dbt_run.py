@@ -40,6 +40,7 @@ from dbt_recluster.operations.declaration import (
     Answer,
     Call,
     RunBudget,
+    current_depth,
     record_metrics,
 )
 from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_last_batch, is_similar
@@ -198,7 +199,7 @@ class AfterBuild:
 
     def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         name = self._name
-        if given := [option for option in MODEL_OPTIONS if arguments.get(option) is not None]:
+        if given := [option for option in (*MODEL_OPTIONS, "branch") if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
         if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name)
@@ -224,7 +225,7 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = OPERATIONS["clustering_information"].run(self._call({}))["depth"]
+                    depth = current_depth(self._call({}))
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"

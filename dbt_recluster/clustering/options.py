@@ -430,8 +430,8 @@ class ReclusterOptions:
     )
     max_seconds: float | None = option(
         parse_seconds,
-        "Time limit for rewriting each table, in seconds, estimated from the speed of its earlier rounds (10 MB/s "
-        "before the first).",
+        "Time limit for rewriting each table, in seconds, kept by the speed of its earlier rounds (10 MB/s before the "
+        "first).",
         otherwise="no limit",
         example="600",
         metavar="NUMBER",

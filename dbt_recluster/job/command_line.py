@@ -428,7 +428,7 @@ class _Job(Context):
             is_meant = self._request.select is not None or self._request.run_results is not None
             if self._manifest is None or (is_meant and not isinstance(e, OtherFormatError)):
                 raise
-            _note(f"{target.relation} is passed over: {e}")
+            _note(f"{target.relation} is skipped: {e}")
             return False
         is_of_no_model = options is None and target.error is None and recorded_key(iceberg.properties) is None
         if is_of_no_model and valid_cluster_key(iceberg) is None:

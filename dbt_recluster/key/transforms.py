@@ -210,6 +210,7 @@ class Week(Span):
 
     name = "week"
     written = ()
+    takes = ()
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:

@@ -401,6 +401,11 @@ def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[
     return Answer(relation, values, warnings=call.warnings, error=error, call=call)
 
 
+def current_depth(call: Call) -> float | None:
+    """Return the depth that is compared with the threshold, measured now."""
+    return table_overview(call.table, call.options(), exact=True).depth
+
+
 def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
     """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
     return [] if path is None or not answers else write_lines(list(map(_line, answers)), path)

@@ -114,7 +114,7 @@ def test_tables_that_are_missing_or_of_another_format(spark: Any, schema: str, p
     project.add("gone", cluster_by="k")
     code, answer, err = project.run("recluster")
     assert (code, names(answer)) == (0, ["orders"])
-    assert f"{project.catalog}.sales.gone is passed over: " in err
+    assert f"{project.catalog}.sales.gone is skipped: " in err
     for code, answer, _ in (
         project.run("recluster", gone="success", orders="success"),
         project.run("recluster", "--select", "gone", "orders"),
@@ -130,7 +130,7 @@ def test_tables_that_are_missing_or_of_another_format(spark: Any, schema: str, p
     place, built = "awsdatacatalog=spark_catalog", {"orders": "success", "plain": "success"}
     code, answer, err = project.run("recluster", "--map", place, **built)
     assert (code, names(answer)) == (0, ["orders"])
-    assert f"spark_catalog.{schema}.plain is passed over: " in err
+    assert f"spark_catalog.{schema}.plain is skipped: " in err
 
 
 @pytest.mark.parametrize("adapter", ["trino", "athena", "spark"])
