@@ -181,21 +181,25 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
 
 
 @pytest.mark.alike
-def test_names_of_partitions(spark: Any, schema: str) -> None:
+def test_a_partition_is_named_by_its_fields_and_values(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (k int, p string, ts timestamp) using iceberg partitioned by (p, years(ts))")
     spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-31 05:00:00'), (2, null, null)")
     for field, transform in [("ts_year", "months"), ("ts_month", "days"), ("ts_day", "hours")]:
         spark.sql(f"alter table {name} replace partition field {field} with {transform}(ts)")
-        spark.sql(f"insert into {name} values (3, 'a\n', timestamp'2026-01-31 05:00:00')")
+        after_9999 = "(4, 'b', timestamp_seconds(253402300800L))"
+        spark.sql(f"insert into {name} values (3, 'a\n', timestamp'2026-01-31 05:00:00'), {after_9999}")
     table = ClusteredTable(spark, name, "k")
-    blocks = read_blocks(table.iceberg, table.key).take(np.arange(4, -1, -1))
-    assert {partition_name(table.iceberg, blocks, place) for place in range(5)} == {
+    blocks = read_blocks(table.iceberg, table.key).take(np.arange(7, -1, -1))
+    assert {partition_name(table.iceberg, blocks, place) for place in range(8)} == {
         "p=a/ts_year=2026",
         "p=null/ts_year=null",
         "p=a\\n/ts_month=2026-01",
         "p=a\\n/ts_day=2026-01-31",
         "p=a\\n/ts_hour=2026-01-31T05",
+        "p=b/ts_month=10000-01",
+        "p=b/ts_day=10000-01-01",
+        "p=b/ts_hour=10000-01-01T00",
     }
 
 

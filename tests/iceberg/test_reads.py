@@ -172,7 +172,7 @@ def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(internals.MEMBERS, "iceberg.spark.source.SparkScan", (["renamed"], ""))
+    monkeypatch.setitem(internals.MEMBERS, "iceberg.spark.source.SparkScan", ("renamed", ""))
     (left_out,) = follow(ClusteredTable(spark, wide, "d"), [f"select d from {wide}"])
     assert left_out.startswith("reads: left out, this version of Iceberg does not give the filters of a query: ")
     assert "SparkScan.renamed()" in left_out

@@ -310,8 +310,13 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
     for spec_field in table.spec_fields(int(blocks.spec_id[place])):
         name, kind = spec_field["name"], _TIMES.get(spec_field["transform"])
         if name in blocks.partition_values:  # unless dropped or renamed
-            value = blocks.partition_values[name][int(blocks.partition[place])].as_py()
-            names.append(f"{name}={'null' if value is None else np.array(value).astype(kind) if kind else value}")
+            value = blocks.partition_values[name][int(blocks.partition[place])]
+            if pa.types.is_date(value.type):  # Python's end with the year 9999
+                value, kind = value.cast(pa.int32()), "datetime64[D]"
+            elif pa.types.is_timestamp(value.type):
+                value, kind = value.cast(pa.int64()), "datetime64[us]"
+            text = value.as_py()
+            names.append(f"{name}={'null' if text is None else np.array(text).astype(kind) if kind else text}")
     return printable("/".join(names)) or "?"
 
 

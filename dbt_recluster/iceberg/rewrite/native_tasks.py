@@ -310,6 +310,7 @@ class _FileWriter:
         self._sink = files.open_output_stream(path)
         self._writer: Any = None
         self._waiting: list[Any] = []  # row groups
+        self._waiting_bytes = 0
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
 
@@ -329,6 +330,8 @@ class _FileWriter:
             self._bytes += table.nbytes
             if self._bytes > self._most_bytes:
                 self._flush()
+            elif self._bytes + self._waiting_bytes > self._most_bytes:
+                self._write()
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -340,30 +343,30 @@ class _FileWriter:
             # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
             raise _Refused("nan")
         self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
         self._batches, self._rows, self._bytes = [], 0, 0
-        if self._writer is not None or sum(table.nbytes for table in self._waiting) > self._most_bytes // 2:
+        if self._writer is not None or self._waiting_bytes > self._most_bytes // 2:
             self._write()
 
     def _write(self) -> None:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            page, limit = (self._job.parquet[name] for name in ("max_rows_per_page", "dictionary_pagesize_limit"))
-            pages = (table.slice(0, page) for table in self._waiting)
-            gainful = Counter(path for page in pages for path in _with_dictionary(page, limit))
+            saving = Counter(path for table in self._waiting for path in _with_dictionary(table, self._job.parquet))
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                use_dictionary=[path for path, count in gainful.items() if 2 * count > len(self._waiting)] or False,
+                use_dictionary=[path for path, count in saving.items() if 2 * count > len(self._waiting)] or False,
                 write_page_index=True,
                 store_schema=False,
                 store_decimal_as_integer=True,
                 metadata_collector=self._footers,
                 **self._job.parquet,
             )
-        for table in self._waiting:
+        self._waiting_bytes = 0
+        while self._waiting:
+            table = self._waiting.pop(0)
             self._writer.write_table(table, row_group_size=len(table))
-        self._waiting = []
 
     def close(self) -> NativeFile:
         """Write the rest and the footer."""
@@ -387,10 +390,10 @@ class _FileWriter:
                 stream.close()
 
 
-def _with_dictionary(page: Any, limit: int) -> Iterator[str]:
-    """Yield the columns, by their paths, for which Java's writer has a dictionary if this is the first page.
+def _with_dictionary(row_group: Any, parquet: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns, by their paths, for which Java's writer has a dictionary, given the options of Arrow's writer.
 
-    It has one if the dictionary, of at most ``limit`` bytes, and the places in it are smaller than the values.
+    It has one if in the first page the dictionary and the places in it are smaller than the values.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -401,35 +404,39 @@ def _with_dictionary(page: Any, limit: int) -> Iterator[str]:
         is_small = values.type.bit_width == 32 or (pa.types.is_decimal(values.type) and values.type.precision < 10)
         return (4 if is_small else 8) * len(values)
 
-    for path, column in _leaves(page):
+    for path, column in _leaves(row_group.slice(0, parquet["max_rows_per_page"]), parquet["data_page_size"]):
         # Java gives booleans and fixed numbers of bytes, such as decimals beyond 18 digits, no dictionary.
         if pa.types.is_boolean(column.type) or (pa.types.is_decimal(column.type) and column.type.precision > 18):
             continue
         values = column.drop_null()
         dictionary = values.unique()
         places = len(values) * (len(dictionary) - 1).bit_length() // 8 if len(values) else 0
-        if size(dictionary) <= limit and size(dictionary) + places < size(values):
+        least = size(dictionary)
+        if least <= parquet["dictionary_pagesize_limit"] and least + places < size(values):
             yield path
 
 
-def _leaves(page: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a page without columns of their own, by their paths in Parquet."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _leaves(rows: Any, most_bytes: int) -> Iterator[tuple[str, Any]]:
+    """Yield the columns without columns of their own, by their paths in Parquet; of wide ones, only the first bytes."""
+    for column, name in zip(rows.columns, rows.column_names, strict=True):
+        count = max(1, len(column) * most_bytes // max(1, column.nbytes))
+        yield from _leaves_of(name, column.slice(0, count).combine_chunks())
 
-    nested = [(field.name, column.combine_chunks()) for field, column in zip(page.schema, page.columns, strict=True)]
-    while nested:
-        path, values = nested.pop()
-        if pa.types.is_map(values.type):
-            first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-            entries = {"key": values.keys, "value": values.items}
-            nested += [(f"{path}.key_value.{name}", part[first:end]) for name, part in entries.items()]
-        elif pa.types.is_list(values.type):
-            nested.append((f"{path}.list.element", values.flatten()))
-        elif pa.types.is_struct(values.type):
-            nested += [(f"{path}.{field.name}", pc.struct_field(values, field.name)) for field in values.type]
-        else:
-            yield path, values
+
+def _leaves_of(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+
+    if pa.types.is_map(values.type):
+        first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        yield from _leaves_of(f"{path}.key_value.key", values.keys[first:end])
+        yield from _leaves_of(f"{path}.key_value.value", values.items[first:end])
+    elif pa.types.is_list(values.type):
+        yield from _leaves_of(f"{path}.list.element", values.flatten())
+    elif pa.types.is_struct(values.type):
+        for child, part in zip(values.type, values.flatten(), strict=True):
+            yield from _leaves_of(f"{path}.{child.name}", part)
+    else:
+        yield path, values
 
 
 def _has_nan(table: Any) -> bool:
