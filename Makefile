@@ -62,6 +62,7 @@ spark: $(READY) ## Tests without Spark, and those that can share one; THOROUGH=1
 more: $(READY) ## All other tests: dbt's own, what starts processes or kills them; NIGHTLY=1: more cases and catalogs
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
+	@$(RUN)/python tests/support/postgres.py
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "$(MORE) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 closed-network: $(READY) ## Install as README says for networks that reach PyPI only, into an empty environment

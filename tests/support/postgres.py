@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from debian import install
@@ -89,3 +89,8 @@ def _call(command: list[str]) -> None:
             output.seek(0)
             said = output.read().decode(errors="replace").strip()
             raise PostgresMissingError(f"PostgreSQL does not run here: {' '.join(command)}: {said}")
+
+
+if __name__ == "__main__":  # before Spark starts: Java does not see a driver that is installed later
+    with suppress(PostgresMissingError):
+        find()
