@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, call, checksum, compact, create_table, forget_checkpoints
 
-from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -206,7 +205,7 @@ def test_another_thread_commits_while_this_one_plans(
     spark.sql(f"create schema {hadoop_catalog}.s")
     table = make(spark, f"{hadoop_catalog}.s", (0, 1))
     build(spark, table)  # sets the sort order
-    plan_now, others = module.plan, iter([1])
+    plan_now, others = ClusteredTable.plan, iter([1])
 
     def plan_then_load(*arguments: Any) -> Any:
         planned = plan_now(*arguments)
@@ -217,7 +216,7 @@ def test_another_thread_commits_while_this_one_plans(
         return planned
 
     forget_checkpoints()
-    monkeypatch.setattr(module, "plan", plan_then_load)
+    monkeypatch.setattr(ClusteredTable, "plan", plan_then_load)
     assert not build(spark, table).rounds
     assert build(spark, table).blocks_in == 2
 
