@@ -1,0 +1,38 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pytest
+
+from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob, _FileWriter
+
+PARQUET = {"data_page_size": 1 << 20, "max_rows_per_page": 20_000, "dictionary_pagesize_limit": 2 << 20}
+MEMORY = 128 << 20
+
+
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_row_groups_wait_for_the_choice_of_dictionaries_within_half_of_the_memory(
+    tmp_path: Path, wide_first: bool
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.binary())])
+    job = NativeJob("id", schema, (), (), (), (), {}, PARQUET, MEMORY)
+    writer = _FileWriter(job, pyarrow.fs.LocalFileSystem(), str(tmp_path / "a.parquet"), 1000)
+
+    def rows(start: int, size: int) -> Any:
+        values = [None if number % 10 == 0 else os.urandom(8) * (size // 8) for number in range(100)]
+        return pa.record_batch([pa.array(range(start, start + 100)), pa.array(values, pa.binary())], schema=schema)
+
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        for number in range(50):
+            writer.add(rows(100 * number, 30_000 if (number < 25) == wide_first else 8_000))
+        file = writer.close()
+        assert pool.max_memory() < 1.3 * MEMORY // 2
+    finally:
+        pa.set_memory_pool(before)
+    table = pa.parquet.read_table(tmp_path / "a.parquet")
+    assert table["k"].to_pylist() == list(range(5000))
+    assert (file.size, len(file.split_offsets)) == ((tmp_path / "a.parquet").stat().st_size, 5)
