@@ -283,26 +283,24 @@ def test_object_storage_scatters_the_files_of_a_set(spark: Any, schema: str, tmp
     assert all(path.startswith(f"file:{tmp_path}/") for path in paths)  # as Hadoop spells a URI of file:///
 
 
-def test_dictionaries_are_for_columns_of_which_most_row_groups_have_one(spark: Any, schema: str) -> None:
-    """Java decides for each row group by its first page, and the first row group need not be like the others."""
+def test_the_rows_of_a_new_file_decide_on_its_dictionaries(spark: Any, schema: str) -> None:
+    """A value that comes back soon in a load comes back late among eight loads, and Java gives up its dictionary."""
     small = {**SMALL_ROW_GROUPS, "write.parquet.row-group-size-bytes": 20_000}
-    name = create_table(spark, f"{schema}.t", "k bigint, first_only bigint, first_not bigint", small)
-    for load in range(2):
-        rows = spark.range(20_000).repartition(1).sortWithinPartitions("id")
-        hashed = f"xxhash64(id, {load})"
-        columns = [f"id * 2 + {load}", f"if(id < 2000, id % 3, {hashed})", f"if(id < 2000, {hashed}, id % 3)"]
+    name = create_table(spark, f"{schema}.t", "k bigint, in_loads bigint, few bigint", small)
+    for load in range(8):
+        rows = spark.range(5_000).repartition(1).sortWithinPartitions("id")
+        columns = [f"id * 8 + {load}", f"xxhash64(id % 600, {load})", "id % 3"]
         rows.selectExpr(*map("{} as {}".format, columns, spark.table(name).columns)).writeTo(name).append()
-    for written in (False, True):
-        if written:
-            recluster_keeping_rows(spark, name, "k", depth=1, block_rows=20_000)
-            assert writers(spark, name) == ["native"]
-        for row in spark.sql(f"select file_path from {name}.files").collect():
-            footer = pq.ParquetFile(local_path(row.file_path)).metadata
-            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-            assert len(groups) > 4
-            chunks = [group.column(place) for group in groups for place in (1, 2)]
-            shares = Counter(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page)
-            assert shares == {"first_not": len(groups)} if written else 0 < shares["first_only"] < shares["first_not"]
+
+    def with_a_dictionary() -> set[str]:
+        paths = [row.file_path for row in spark.sql(f"select file_path from {name}.files").collect()]
+        footers = [pq.ParquetFile(local_path(path)).metadata for path in paths]
+        return {column for footer in footers for column in with_dictionary(footer)}
+
+    assert with_a_dictionary() == {"in_loads", "few"}
+    recluster_keeping_rows(spark, name, "k", depth=1, block_rows=20_000)
+    assert writers(spark, name) == ["native"]
+    assert with_a_dictionary() == {"few"}
 
 
 def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:

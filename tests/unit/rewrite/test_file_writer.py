@@ -13,9 +13,7 @@ MEMORY = 128 << 20
 
 
 @pytest.mark.parametrize("wide_first", [True, False])
-def test_row_groups_wait_for_the_choice_of_dictionaries_within_half_of_the_memory(
-    tmp_path: Path, wide_first: bool
-) -> None:
+def test_a_file_of_wide_rows_takes_half_of_the_memory(tmp_path: Path, wide_first: bool) -> None:
     schema = pa.schema([("k", pa.int64()), ("s", pa.binary())])
     job = NativeJob("id", schema, (), (), (), (), {}, PARQUET, MEMORY)
     writer = _FileWriter(job, pyarrow.fs.LocalFileSystem(), str(tmp_path / "a.parquet"), 1000)
