@@ -101,7 +101,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """What the snapshots of a round record of it: each has the figures of all, so they survive the first snapshots.
+    """The figures of a round. Each of its snapshots records all of them, so they survive the expiry of the first ones.
 
     Attributes:
         sets: Block sets merged.

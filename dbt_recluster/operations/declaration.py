@@ -160,7 +160,7 @@ class Argument:
 
     def of_var(self, var: Callable[..., Any]) -> Any:
         """Return the value of its var, checked, by dbt's ``var``; the default if the project does not set it."""
-        value = var(self.var, None) if self.var else None
+        value = var(self.var, None)
         return self.default if value is None else self.parse(f"var {self.var}", value)
 
 

@@ -315,9 +315,9 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
                 value, kind = value.cast(pa.int32()), "datetime64[D]"
             elif pa.types.is_timestamp(value.type):
                 value, kind = value.cast(pa.int64()), "datetime64[us]"
-            text = value.as_py()
-            names.append(f"{name}={'null' if text is None else np.array(text).astype(kind) if kind else text}")
-    return printable("/".join(names)) or "?"
+            known = value.as_py()
+            names.append(f"{name}={'null' if known is None else np.array(known).astype(kind) if kind else known}")
+    return printable("/".join(names))[:200] or "?"
 
 
 def _repeated(paths: pa.Array) -> BoolArray | None:

@@ -296,8 +296,8 @@ def _parts(batch: Any, block: Sequence[str]) -> Iterator[tuple[int, Any]]:
 class _FileWriter:
     """Writes one data file; its row groups are the batches up to a number of rows.
 
-    Java's writer decides for each row group and column whether there is a dictionary, Arrow's for the whole file. So
-    the first row group decides. To hold several until most of them decide takes 6 % of the time of a merge.
+    Java's writer chooses the columns with dictionaries for each row group, Arrow's for the whole file, so the first row
+    group decides. Buffering row groups to decide by most of them made merges 6 % slower.
     """
 
     def __init__(self, job: NativeJob, files: Any, location: str, row_group_rows: int) -> None:
@@ -381,9 +381,10 @@ class _FileWriter:
 
 
 def _with_dictionary(row_group: Any, parquet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns, by their paths, for which Java's writer has a dictionary, given the options of Arrow's writer.
+    """Yield the paths of the columns that Java's writer would give a dictionary, under the options of Arrow's writer.
 
-    It has one if in the first page the dictionary and the places in it are smaller than the values.
+    A dictionary pays if, in the first page, it and the indices into it take fewer bytes than the values. A column of
+    NULLs has one: values that follow may repeat, and Arrow gives up a dictionary that grows too large.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -391,8 +392,8 @@ def _with_dictionary(row_group: Any, parquet: Mapping[str, Any]) -> Iterator[str
     def size(values: Any) -> int:
         if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
             return 4 * len(values) + (pc.sum(pc.binary_length(values)).as_py() or 0)
-        is_small = values.type.bit_width == 32 or (pa.types.is_decimal(values.type) and values.type.precision < 10)
-        return (4 if is_small else 8) * len(values)
+        is_int = values.type.bit_width == 32 or (pa.types.is_decimal(values.type) and values.type.precision < 10)
+        return (4 if is_int else 8) * len(values)
 
     for path, column in _leaves(row_group.slice(0, parquet["max_rows_per_page"]), parquet["data_page_size"]):
         # Java gives booleans and fixed numbers of bytes, such as decimals beyond 18 digits, no dictionary.
@@ -400,14 +401,14 @@ def _with_dictionary(row_group: Any, parquet: Mapping[str, Any]) -> Iterator[str
             continue
         values = column.drop_null()
         dictionary = values.unique()
-        places = len(values) * (len(dictionary) - 1).bit_length() // 8 if len(values) else 0
-        least = size(dictionary)
-        if least <= parquet["dictionary_pagesize_limit"] and least + places < size(values):
+        indices = len(values) * max(0, len(dictionary) - 1).bit_length() // 8
+        is_small = size(dictionary) <= parquet["dictionary_pagesize_limit"]
+        if not len(values) or (is_small and size(dictionary) + indices < size(values)):
             yield path
 
 
 def _leaves(rows: Any, most_bytes: int) -> Iterator[tuple[str, Any]]:
-    """Yield the columns without columns of their own, by their paths in Parquet; of wide ones, only the first bytes."""
+    """Yield the leaf columns by their paths in Parquet; of wide ones, about the first ``most_bytes``."""
     for column, name in zip(rows.columns, rows.column_names, strict=True):
         count = max(1, len(column) * most_bytes // max(1, column.nbytes))
         yield from _leaves_of(name, column.slice(0, count).combine_chunks())
