@@ -22,6 +22,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
@@ -38,7 +39,16 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries, required_table
+from dbt_recluster.operations.tables import (
+    TABLES,
+    Node,
+    Target,
+    choose,
+    clustered_targets,
+    labelled,
+    project_queries,
+    required_table,
+)
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 
@@ -51,6 +61,8 @@ class DbtContext(Context):
     tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
+    automatic: bool = True
+    failures: FailureFile | None = None
     absent: str = "not built yet as an Iceberg table"
     resume = RESUME_WITH_DBT
 
@@ -153,7 +165,8 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             warn(f"{answer.table}: {warning}")
-    for warning in record_metrics(answers, operation.metrics_path(arguments)):
+    project = {target.relation for target in clustered_targets(macros["graph"]["nodes"].values())}
+    for warning in record_metrics(answers, operation.metrics_path(arguments), project):
         warn(warning)
     summary = _end(operation, answers, arguments, macros["target"])
     if summary.text:

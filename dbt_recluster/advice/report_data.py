@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate
-from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.overview import Overview
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -63,9 +63,10 @@ class ReportData:
         return str(self.information["table"])
 
 
-def report_data(table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None) -> ReportData:
-    """Collect the data of a table's report."""
-    overview = table_overview(table, options, prices=prices)
+def report_data(
+    table: ClusteredTable, options: ReclusterOptions, overview: Overview, prices: PriceList | None = None
+) -> ReportData:
+    """Collect the data of a table's report; ``overview`` is its line there."""
     costs = CostModel.of(table, options)
     ids = _last_recluster(table.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]

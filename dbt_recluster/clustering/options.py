@@ -384,6 +384,7 @@ class ReclusterOptions:
 
     Attributes:
         dry_run: Plan and report; change nothing.
+        automatic: Whether builds recluster the table.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
@@ -477,6 +478,7 @@ class ReclusterOptions:
         is_recorded=False,
     )
     dry_run: bool = False
+    automatic: bool = True
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
+from dbt_recluster.clustering.table_state import Failure, Suspension
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -37,7 +38,7 @@ from dbt_recluster.planner import Blocks, ClusteringInformation, Plan, Policy, R
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
 from dbt_recluster.planner.planning import plan
-from dbt_recluster.text import moment_text, printable
+from dbt_recluster.text import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,41 +82,6 @@ class SnapshotBlocks:
     def late(self) -> int:
         """Number of blocks that arrived too late to be planned."""
         return len(self.metadata) - len(self.planned_metadata)
-
-
-@dataclass(frozen=True)
-class Suspension:
-    """A suspension that has not ended. Its times are ISO 8601 in UTC."""
-
-    since: str
-    by: str | None = None  # the user of the Spark session; None if that is not recorded
-    until: str | None = None  # when it ends by itself, or None
-    reason: str | None = None
-
-    @classmethod
-    def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
-        """Return the suspension that a table records and that has not ended, or None.
-
-        An unreadable record suspends indefinitely, since the time of its text.
-        """
-        if (text := properties.get(SUSPENDED)) is None:
-            return None
-        recorded = SUSPENDED.load(text, cls._of_json) or cls(text)
-        end = recorded.until and parse_iso_time(recorded.until)
-        return recorded if not end or end > datetime.now(timezone.utc) else None
-
-    @classmethod
-    def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
-        recorded = {name: str(fact) for name, fact in facts.items() if fact is not None}
-        for name in {"since", "until"} & recorded.keys():
-            time = parse_iso_time(recorded[name]).astimezone(timezone.utc)
-            recorded[name] = time.isoformat(timespec="seconds")
-        return cls(**recorded)
-
-    def __str__(self) -> str:
-        """Return it as it stands behind "suspended since"."""
-        facts = {" by ": self.by, " until ": self.until and moment_text(self.until), ": ": self.reason}
-        return moment_text(self.since) + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
 
 
 class ClusteredTable:
@@ -212,6 +178,11 @@ class ClusteredTable:
     def suspension(self) -> Suspension | None:
         """The suspension of reclustering that has not ended, or None."""
         return Suspension.of_table(self.iceberg.properties)
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure of the last attempt to recluster the table, or None."""
+        return Failure.of_table(self.iceberg.properties)
 
     def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.

@@ -113,6 +113,11 @@ SUSPENDED: Final = TableProperty(
     "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
 )
+FAILURE: Final = TableProperty(
+    "recluster.failure",
+    "When the last attempt to recluster the table failed, and why; the next one that succeeds removes it.",
+    "The table counts as failing only where its failure is met again.",
+)
 METRICS_PREFIX: Final[str] = TableProperty(
     "write.metadata.metrics.column.",
     "Iceberg's own, for each column of the key: `full`, so that bounds are whole. One that the table has stays.",

@@ -10,7 +10,7 @@ from block_tables import build, in_order, planned_sets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.verdict import reason_text, verdict_of
+from dbt_recluster.clustering.verdict import Facts, decide, reason_text
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import SetLimits
 from dbt_recluster.planner.strategies import BY_NAME, block_widths
@@ -167,13 +167,13 @@ def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, p
     given = {name: policy.pop(name) for name in ("level", "bytes") if name in policy}
     level = np.broadcast_to(given.pop("level", 0), len(blocks))
     planned = plan(build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy))
-    assert (planned.depth, planned.threshold, verdict_of(planned)) == verdict
+    assert (planned.depth, planned.threshold, decide(Facts(plan=planned)).verdict) == verdict
 
 
 @pytest.mark.parametrize("strategy", ["peak", "above_average"])
 def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
-    """It may be above the threshold, since they merge no level with another; then the verdict says so."""
-    random, verdicts = np.random.default_rng(0), set()
+    """It may be above the threshold, since they merge no level with another."""
+    random, above = np.random.default_rng(0), set()
     for _ in range(30):
         lower = random.integers(0, 300, 12)
         upper = lower + random.integers(20, 300, 12)
@@ -184,9 +184,11 @@ def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
         *_, (table, planned) = block_tables.rounds(table, Policy(strategy=strategy, depth=2, block_rows=10))
         of_all = plan(block_tables.describe(table), Policy(strategy="width", depth=2, block_rows=10))
         assert planned.depth == of_all.depth
-        verdicts.add(verdict_of(planned))
-        assert verdict_of(planned) == "well clustered" + " by level" * (planned.depth > 2)
-    assert len(verdicts) == 2
+        above.add(planned.depth > 2)
+        found = decide(Facts(plan=planned))
+        assert found.verdict == "well clustered"
+        assert ("that of each level is at most 2" in found.cause) == (planned.depth > 2)
+    assert above == {False, True}
 
 
 def test_sets_are_ordered_by_what_a_byte_saves():
