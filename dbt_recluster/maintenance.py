@@ -58,7 +58,7 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
-from dbt_recluster.clustering.verdict import VERDICTS, Facts, decide
+from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, decide, reason_text
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.operations.declaration import (
@@ -80,6 +80,7 @@ from dbt_recluster.operations.declaration import (
     table_function,
 )
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
+from dbt_recluster.planner import Reason
 from dbt_recluster.report import result_text
 from dbt_recluster.report.result_text import plan_table, recluster_line
 
@@ -158,6 +159,10 @@ def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
     if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, given.policy).loss()
+    if result.verdict == "deep" and not (given.max_bytes is None and given.max_seconds is None):
+        need = CostModel(table, given.policy).shortfall(result.depth_after or 0.0, result.threshold or 0.0)
+        short = "" if need is None else reason_text([Reason(Stop.BUDGET_TOO_SMALL, (need,))])
+        result.reason, result.cause = ("; ".join(filter(None, (text, short))) for text in (result.reason, result.cause))
     result.warnings += warnings
     return result
 
@@ -366,8 +371,8 @@ def maintain(call: Call, *, orphans: Flag = False, dry_run: Flag = False) -> Mai
 
 @OPERATIONS.declare(lambda values, _: result_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
 def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
-    """Strip tables of what dbt-recluster keeps in them: the sort order that their models have set, with its
-    write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
+    """Strip tables of what dbt-recluster keeps in them: the sort order that their models or a recluster have set, with
+    its write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
     tables that no model clusters any more, and before dbt-recluster is uninstalled.
 
     Args:
@@ -376,7 +381,7 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     Returns:
         table: The table.
         dry_run: Whether nothing was changed.
-        sort_order: The sort order that was cleared, or would be; None if there is none, or none that a model had set.
+        sort_order: The sort order that was cleared, or would be; None if there is none, or somebody else had set it.
         properties: The properties that were removed, or would be.
     """
     if call.target.options is not None and call.target.options.cluster_by is not None:
@@ -384,7 +389,7 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     order, properties = sort_order.remove_clustering(call.opened.iceberg, dry_run=dry_run)
     if order is None and (kept := sort_order.sort_order_text(call.opened.iceberg)):
         call.warnings.append(
-            f"its sort order {kept} is not a model's and stays; to clear it: "
+            f"its sort order {kept} was set by somebody else and stays; to clear it: "
             f"alter table {call.opened.name} write unordered"
         )
     return {"table": call.target.relation, "dry_run": dry_run, "sort_order": order, "properties": properties}
@@ -608,7 +613,7 @@ def clustering_report(call: Call, prices: Prices = None) -> ReportData:
     in a day with reclustering and without. It needs no network. A picture of the same name, written beside it, is
     for a terminal or a chat. Needs the extra dbt-recluster[report].
     """
-    return report_data(call.table, call.options(), call.overview(prices=prices), prices)
+    return report_data(call.table, call.options(), prices, call.overview(prices=prices))
 
 
 @OPERATIONS.declare(lambda cost, call: result_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate")

@@ -151,6 +151,10 @@ def table_overview(
             depth, threshold = planned.plan.depth, planned.plan.threshold
             figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
     found = table_standing(table, options, facts)
+    if found.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
+        need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
+        notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
+        found = replace(found, reasons=(*found.reasons, *notes))
     return Overview(table.name, found.verdict, found.text, found.cause, **figures)
 
 

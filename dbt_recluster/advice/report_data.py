@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.advice.cost_model import Balance, CostModel, PriceList, ReclusterEstimate
-from dbt_recluster.advice.overview import Overview
+from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -64,11 +64,15 @@ class ReportData:
 
 
 def report_data(
-    table: ClusteredTable, options: ReclusterOptions, overview: Overview, prices: PriceList | None = None
+    table: ClusteredTable,
+    options: ReclusterOptions,
+    prices: PriceList | None = None,
+    overview: Overview | None = None,
 ) -> ReportData:
-    """Collect the data of a table's report; ``overview`` is its line there."""
+    """Collect the data of a table's report, with its line of the overview unless that is given."""
+    overview = overview or table_overview(table, options, prices=prices)
     costs = CostModel.of(table, options)
-    ids = _last_recluster(table.snapshots())
+    ids = _last_recluster(table.iceberg.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
     now, *around = _drawn_blocks(table, moments)
     before, after = around or (None, None)

@@ -187,6 +187,10 @@ class Changes:
         changing = [snapshot for snapshot in snapshots if snapshot.operation != "replace"]
         added = np.array([s.count("added-records") or 0 for s in changing], np.int64)
         removed = np.array([sum(s.count(name) or 0 for name in removals) for s in changing], np.int64)
+        # A snapshot without a parent replaces the table, and with it all rows.
+        before = [self.total, *(s.count("total-records") or 0 for s in snapshots[:-1])]
+        replaced = {s.id: rows for s, rows in zip(snapshots, before, strict=True) if s.parent is None}
+        removed += np.array([replaced.get(s.id, 0) for s in changing], np.int64)
         updated, last = np.minimum(added, removed), snapshots[-1]
         return Changes(
             rows=self.rows + int((added + removed).sum()),
@@ -204,7 +208,8 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     """Add the changes in the remaining snapshots, oldest first, to those recorded, from the last recluster on."""
     last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
     later = snapshots[last:]
-    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0)
+    total = snapshots[last - 1].count("total-records") or 0 if last else 0
+    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0, total=total)
     if recorded is None:
         return anew.plus(later)
     recorded = replace(recorded, since=recorded.since or anew.since)
@@ -217,5 +222,5 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     # The net rows of commits that came and expired since, or those that a replacement of the table dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None
-    expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
+    expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit, total=0)
     return expired.plus(snapshots)

@@ -208,9 +208,9 @@ class ClusteredTable:
         return since
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the current snapshot and its ancestors that have not expired, oldest first."""
+        """Return the snapshots that have not expired, oldest first, also those from before the table was replaced."""
         if self._snapshots is None:
-            self._snapshots = self.iceberg.snapshots()
+            self._snapshots = self.iceberg.history()
         return self._snapshots
 
     @overload

@@ -110,6 +110,7 @@ class Stop(Enum):
     # After the reasons of a plan.
     OF_CHANGED_PARTITIONS = "in the {} changed since the last check of the table"
     ARRIVED_LATE = "blocks that arrived meanwhile, {}, are left to the next run"
+    BUDGET_TOO_SMALL = "the budget is smaller than what loads add: about {} a day"
     BUDGET_USED = "budget used; {} left"
     ROUND_DONE = "one round done; {} left"
 
@@ -119,7 +120,7 @@ _NOUNS = {
     Stop.OF_CHANGED_PARTITIONS: "partition",
     **dict.fromkeys((Stop.LEFT_OUT, Stop.BUDGET_USED, Stop.ROUND_DONE), "block"),
 }
-_NOTES = (Stop.LEFT_OUT, Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE)
+_NOTES = (Stop.LEFT_OUT, Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE, Stop.BUDGET_TOO_SMALL)
 # What goes before a reason that follows another.
 _LINKS: dict[Enum, str] = {
     Stop.OF_CHANGED_PARTITIONS: " ",
@@ -172,6 +173,8 @@ def _sentence(reason: Reason) -> str:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
         case Why.NO_SET_FITS, budget, needed:
             return f"no block set fits into {size(budget)}; it needs {size(needed, up=True)}"
+        case Stop.BUDGET_TOO_SMALL, need:
+            return Stop.BUDGET_TOO_SMALL.value.format(size(need))
         case Stop() as stop, *figures:
             noun = _NOUNS.get(stop)
             return stop.value.format(*(count_noun(of, noun) if noun else of for of in figures))
@@ -179,6 +182,4 @@ def _sentence(reason: Reason) -> str:
             return "no blocks"
         case Why.SINGLE_KEYS, *_:
             return "all are full blocks of a single key"
-        case Why.RUNS_OVERLAP, *_:
-            return "a depth of 1 would merge further"
     raise AssertionError(reason)

@@ -60,6 +60,11 @@ CLUSTER_BY: Final[str] = TableProperty(
     "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
+SORT_ORDER: Final[str] = TableProperty(
+    "recluster.sort_order",
+    "The id of the sort order that a recluster by hand has set.",
+    "`remove_clustering` leaves that sort order.",
+)
 OPTION_PREFIX: Final[str] = TableProperty(
     "recluster.option.",
     "An option of the model that differs from its default, each under its name in `meta.recluster`. The command and "

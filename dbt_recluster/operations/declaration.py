@@ -174,9 +174,11 @@ class Call:
 
     def overview(self, own: Collection[str] = RECLUSTER_OPTIONS, **more: Any) -> Overview:
         """Return the table's line in the overview, by its ``own`` options whatever the arguments."""
-        failures = self.context.failures
+        failures, options, budget = self.context.failures, self.options(own=own), self.context.budget.total
+        if budget is not None:
+            options = replace(options, max_bytes=min(budget, options.max_bytes or budget))
         failure = None if failures is None else failures.of(self.target.relation)
-        return table_overview(self.table, self.options(own=own), failure=failure, **more)
+        return table_overview(self.table, options, failure=failure, **more)
 
     def record_failure(self, error: Exception) -> None:
         """Record with the table that an attempt to recluster it failed, or in a file if that fails too."""

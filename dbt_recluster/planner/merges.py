@@ -68,7 +68,6 @@ class Why(Enum):
     GREATEST_LEVEL = auto()  # the level, and blocks
     LEVELS_WITHIN_THRESHOLD = auto()  # the threshold
     NO_GAIN = auto()  # whether the key is a curve
-    RUNS_OVERLAP = auto()  # although the depth is within its threshold
     NO_SET_FITS = auto()  # bytes: the budget, and the smallest sufficient one
 
 

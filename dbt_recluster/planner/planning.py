@@ -237,8 +237,6 @@ class _Planner:
                 reasons.insert(0, Reason(Why.LEVELS_WITHIN_THRESHOLD, (threshold,)))
             elif depth > threshold:
                 reasons = reasons or [Reason(Why.NO_GAIN, (eligible.blocks.layout is not None,))]
-            elif depth > 1 and self.policy.max_bytes is not None:
-                reasons.insert(0, Reason(Why.RUNS_OVERLAP))
         return (compared, *reasons) if is_compared else tuple(reasons)
 
     def _left(self) -> list[Reason]:

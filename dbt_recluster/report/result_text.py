@@ -430,7 +430,9 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         verdict = f"a query for one key opens {max(0.0, now - then):.1f} blocks fewer for {rewritten} rewritten"
         change = f"average depth {now:.1f} -> {then:.1f} expected{_seconds(values['first_seconds'])}"
         first = f"{rewritten} read and written, {change}"
-    per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
+    made = count_noun(values["replacements"], "load")
+    besides = f" besides {made} that made the table anew" if values["replacements"] else ""
+    per_day, replayed = f"unknown: the snapshots record no load of the past seven days{besides}", None
     if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
         bytes_per_day = span(*map(size, values["bytes_per_day"]))

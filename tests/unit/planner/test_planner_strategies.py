@@ -110,11 +110,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (LEVELS, PEAK, "depth 12 is above 4, and that of each level is at most 4"),
         (TWO_PARTITIONS, PEAK, "depth 6 in partition 0 is above 4"),
         (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, and no merge would lower it"),
-        (
-            build(SAME, bytes=[600] * 12),
-            {"depth": 12, "max_bytes": 1},
-            ", and a depth of 1 would merge further",
-        ),
+        (build(SAME, bytes=[600] * 12), {"depth": 12, "max_bytes": 1}, "depth 12 is at most 12"),
         (
             build(SAME, bytes=[600] * 12),
             {"max_bytes": 1024},
