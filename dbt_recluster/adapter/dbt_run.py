@@ -53,7 +53,7 @@ from dbt_recluster.operations.tables import (
     is_similar,
     target_of,
 )
-from dbt_recluster.report.result_text import few_blocks, has_few_blocks, model_line, not_reclustered, recluster_line
+from dbt_recluster.report.result_text import model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
@@ -86,7 +86,6 @@ class DbtRun:
         self.tables = tables
         self.budget = RunBudget()
         self._warned: set[str] = set()
-        self.few_blocks: set[str] = set()
         self.failed: set[str] = set()  # ids of the nodes whose recluster failed
         self._metrics: Path | None = None
         self._measured: dict[str, Target] = {}  # at the end, by name
@@ -139,9 +138,7 @@ class DbtRun:
         answers = [Answer(name, call=Call(target, {}, self._context)) for name, target in self._measured.items()]
         for warning in record_metrics(answers, self._metrics, self._project):
             logger.warning(warning)
-        if self.few_blocks:
-            logger.info(few_blocks(sorted(self.few_blocks)))
-        self._measured, self._project, self.few_blocks = {}, (), set()
+        self._measured, self._project = {}, ()
         if self.submission is not None:
             self.submission.submit_at_end()
 
@@ -240,8 +237,6 @@ class AfterBuild:
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             answer = Answer(name, text=message(e), error=failure_of_build(name, e))
         else:
-            if result.rounds and has_few_blocks(result):
-                run.few_blocks.add(name)
             answer = Answer(name, result=result, warnings=warnings_of(name, result))
         return answer
 

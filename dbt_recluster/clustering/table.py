@@ -38,6 +38,7 @@ from dbt_recluster.planner import Blocks, ClusteringInformation, Plan, Policy, R
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
 from dbt_recluster.planner.planning import plan
+from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
 from dbt_recluster.text import printable
 
 if TYPE_CHECKING:
@@ -222,9 +223,13 @@ class ClusteredTable:
         return where if where is None else Predicate.parse(self.iceberg, where)
 
     def policy(self, policy: Policy) -> Policy:
-        """Return a policy with the full block of this table, and the tolerance of a curve."""
-        tolerance = CURVE_TOLERANCE if self.key.curve else 1.0
-        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance)
+        """Return a policy with the full block of this table and its size, and the tolerance of a curve."""
+        tolerance, is_small = CURVE_TOLERANCE if self.key.curve else 1.0, False
+        if policy.is_small_table and (current := self.iceberg.current_snapshot()) is not None:
+            rows, size = current.count("total-records"), current.count("total-files-size")
+            if rows is not None and size is not None:
+                is_small = max(rows / policy.block_rows, size / self.block_bytes) < LEAST_FULL_BLOCKS
+        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance, is_small_table=is_small)
 
     @property
     def key_reads(self) -> Reads | None:

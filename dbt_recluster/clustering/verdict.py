@@ -32,7 +32,7 @@ VERDICTS: dict[Verdict, str] = {
     "suspended": "It is suspended; its depth is shown.",
     "not clusterable": "It has a key of a type without an order, or no bounds of it.",
     "unclustered": "It has no cluster key.",
-    "well clustered": "It needs nothing: the whole table is at or below its threshold.",
+    "well clustered": "It needs nothing: the whole table is at or below its threshold, or small.",
 }
 
 
@@ -85,7 +85,7 @@ def decide(facts: Facts) -> Standing:
         if fact:
             return Standing(verdict, (Reason(kind, (fact,)),))
     plan, reasons = facts.plan, (*facts.plan.reasons, *facts.notes)
-    if plan.depth <= plan.threshold or plan.by_level:
+    if plan.depth <= plan.threshold or plan.by_level or plan.is_small:
         return Standing("well clustered", reasons)
     if not (facts.admitted or plan).can_merge:
         return Standing("stuck", reasons)
@@ -169,6 +169,8 @@ def _sentence(reason: Reason) -> str:
             return f"merging ends at level {level}, reached by {count_noun(count, 'block')}"
         case Why.LEVELS_WITHIN_THRESHOLD, threshold:
             return f"that of each level is at most {threshold:.4g}"
+        case Why.SMALL_TABLE, least:
+            return f"the table has fewer than {least} full blocks, so its depth matters little"
         case Why.NO_GAIN, is_curve:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
         case Why.NO_SET_FITS, budget, needed:

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.result import Progress, ReclusterResult
 from dbt_recluster.clustering.table_state import Suspension
 from dbt_recluster.exceptions import orphan_note
@@ -19,8 +18,6 @@ from dbt_recluster.text import count_noun, depth_bucket, moment_text, printable,
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
-
-_MOST_NAMED = 5
 
 _HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
 # Notes on what is not in every history, by its figure.
@@ -214,19 +211,6 @@ def loss_text(loss: int) -> str:
 def undone_text(rows: int) -> str:
     """Return how many clustered rows other writers have merged."""
     return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
-
-
-def has_few_blocks(result: ReclusterResult) -> bool:
-    """Return whether a reclustered table is too small to gain by it."""
-    return max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS
-
-
-def few_blocks(tables: Sequence[str]) -> str:
-    """Return that reclustered tables are too small to gain by it."""
-    named = ", ".join(tables[:_MOST_NAMED])
-    more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
-    it = "it" if len(tables) == 1 else "them"
-    return f"{named}{more}: fewer than {LEAST_BLOCKS} blocks, so clustering has little effect; do not cluster {it} yet"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
