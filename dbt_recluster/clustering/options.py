@@ -480,7 +480,7 @@ class ReclusterOptions:
     )
     dry_run: bool = False
     automatic: bool = True
-    small_tables: bool = False
+    small_tables: bool = True
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 

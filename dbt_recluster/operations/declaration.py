@@ -187,7 +187,9 @@ class Call:
             return
         failure = Failure.now(short_message(error))
         try:
-            self.opened.iceberg.set_property(FAILURE, failure.as_property())
+            known = self.opened.failure
+            if known is None or known.error != failure.error:
+                self.opened.iceberg.set_property(FAILURE, failure.as_property())
         except Exception:  # whatever prevents it, such as a catalog that does not answer
             if self.context.failures is not None:
                 self.context.failures.keep(self.target.relation, failure)

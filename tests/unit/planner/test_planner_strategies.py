@@ -89,9 +89,6 @@ def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
     planned = plan(blocks, Policy(strategy=strategy, depth=1.7, tolerance=1.05))
     assert planned.block_sets == ()
     assert reason_text(planned.reasons) == "depth 1.667 is at most 1.7"
-    # A threshold that is a share of eight blocks.
-    assert planned_sets(blocks, strategy=strategy, depth=0.2)
-    assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
 
 
 SAME, THRICE = [(0, 10)] * 12, [(1, 9)] * 3
@@ -148,6 +145,8 @@ def test_a_plan_gives_its_reason(blocks, policy, reason):
         (SAME, {"depth": 12}, (12, 12, "well clustered")),
         (SAME, {"level": 64}, (12, 4, "stuck")),
         (SAME, {"level": 64, "depth": 0.5}, (12, 6, "stuck")),
+        (SAME, {"depth": 0.1}, (12, 4, "deep")),  # a share of few blocks stands for 4
+        (SAME, {"is_small_table": True}, (12, 4, "well clustered")),
         ([*SAME, (20, 30)], {"level": [64] * 12 + [0]}, (11.1538, 4, "stuck")),
         (SAME, {"bytes": [9] * 12, "max_bytes": 5}, (12, 4, "deep")),
         (SAME, {"bytes": [9] * 12, "max_merge_bytes": 5}, (12, 4, "stuck")),
