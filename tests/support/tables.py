@@ -217,6 +217,24 @@ def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]
     spark.sql(f"refresh table {name}")
 
 
+def append_files(spark: Any, name: str, files: Iterable[pa.Table], partition: str = "") -> None:
+    """Append rows as another writer does, in files of their columns alone, all of one partition such as ``p=7``."""
+    table = IcebergTable.load(spark, name)
+    ids, iceberg, append = table.field_ids, table.iceberg, table.java.newFastAppend()
+    for rows in files:
+        path = local_path(location := f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = [field.with_metadata({"PARQUET:field_id": str(ids[field.name])}) for field in rows.schema]
+        pq.write_table(rows.cast(pa.schema(fields)), path, store_schema=False)
+        config = iceberg.MetricsConfig.forTable(table.java)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.java.io().newInputFile(location), config)
+        file = iceberg.DataFiles.builder(table.java.spec()).withPath(location).withFormat("parquet")
+        file = file.withFileSizeInBytes(path.stat().st_size).withMetrics(metrics)
+        append.appendFile((file.withPartitionPath(partition) if partition else file).build())
+    append.commit()
+    spark.sql(f"refresh table {name}")
+
+
 def list_again(spark: Any, name: str, where: str = "true", times: int = 1) -> set[str]:
     """Add the files that hold such a row once more; return their paths."""
     table = IcebergTable.load(spark, name)
