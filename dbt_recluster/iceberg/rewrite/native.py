@@ -1,7 +1,7 @@
-"""The native writer: DuckDB sorts and Arrow writes blocks in Python workers, equal to those that Iceberg would write.
+"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers, as Iceberg would.
 
 An allowlist decides: everything else goes to Spark's writer, with a reason whose first word is shown to users.
-Iceberg's own code derives the metrics from the footers.
+Iceberg's own code derives the metrics, from footers and, where these lack statistics, from values.
 """
 
 from __future__ import annotations
