@@ -390,25 +390,27 @@ class NativeWriter:
     ) -> dict[int, str]:
         """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
         from pyspark.cloudpickle import register_pickle_by_value
+        from pyspark.serializers import CloudPickleSerializer
 
         context, tasks = self.table.spark.sparkContext, list[list[Piece]]()
         if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
             context.pythonExec = sys.executable  # not a python3 of the path
+        dumps: Callable[[Any], bytes] = CloudPickleSerializer().dumps
         try:
             tasks += self._tasks(plans)
             register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
-            rows = context.parallelize(list(enumerate(tasks)), len(tasks))
+            # Bytes, since a worker without pyarrow cannot load the pieces, and has to say so.
+            sent = [(n, [(p.group, p.first) for p in of], dumps((self._job, of))) for n, of in enumerate(tasks)]
+            rows = context.parallelize(sent, len(tasks))
             numbers = [piece.group for pieces in tasks for piece in pieces]
             with jobs.write("merge natively", self._job.id, numbers, 1):
-                of_tasks = rows.map(partial(native_tasks.write_pieces, self._job)).collect()
+                of_tasks = rows.map(native_tasks.write_pieces).collect()
         except BaseException as e:
             delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
             stop_if_interrupted(e)
             if not isinstance(e, Exception) or "cancelled" in str(e):
                 raise
-            missing = re.search(r"No module named '(\w+)", str(e))  # before a task can say so
-            error = f"error {type(e).__name__}: {short_message(e)}"
-            reason = f"packages: {missing[1]} is missing" if missing else error
+            reason = f"error {type(e).__name__}: {short_message(e)}"
             self._report(reason)
             return dict.fromkeys((plan.number for plan in plans), reason)
         results = list[PieceResult](chain.from_iterable(of_tasks))
