@@ -442,6 +442,8 @@ def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
         ({"master": "yarn"}, 192),  # of the least overhead, 384
         ({"master": "yarn", "executor.cores": "4", "executor.memory": "8g"}, 0),  # 819 for four cores
         ({"master": "yarn", "executor.cores": "4", "executor.memoryOverhead": "4096"}, 512),
+        ({"master": "yarn", "yarn.executor.memoryOverhead": "1g"}, 512),
+        ({"master": "yarn", "executor.memory": "8g", "yarn.executor.memoryOverheadFactor": "0.1875"}, 768),  # of EMR
         ({"master": "yarn", "executor.memory": "8g", "executor.memoryOverheadFactor": "0.2"}, 819),
         (
             {

@@ -697,17 +697,25 @@ def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) ->
         NotNative: It is too little.
     """
     cores = max(1, int(settings.get("spark.executor.cores") or 1))
-    if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
+
+    def first(*names: str) -> str | None:
+        return next(filter(None, (settings.get(f"spark.{name}") for name in names)), None)
+
+    if limit := first("executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
         share = megabytes(limit) // cores - _ADDRESSES_MB
     elif settings.get("spark.master", "").startswith(("local", "spark:")):
         return _TASK_MEMORY
-    elif overhead := settings.get("spark.executor.memoryOverhead"):
+    elif overhead := first("executor.memoryOverhead", "yarn.executor.memoryOverhead"):
         share = megabytes(overhead) // cores
     else:
-        # Kubernetes sets its factor to 0.4 for Python.
-        names = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-        factor = next((float(settings[name]) for name in names if settings.get(name)), 0.1)
-        share = max(384, int(megabytes(settings.get("spark.executor.memory", "1g")) * factor)) // cores
+        # EMR sets its factor on YARN, and Kubernetes has 0.4 for Python.
+        factors = (
+            "executor.memoryOverheadFactor",
+            "yarn.executor.memoryOverheadFactor",
+            "kubernetes.memoryOverheadFactor",
+        )
+        size = megabytes(first("executor.memory") or "1g") * float(first(*factors) or 0.1)
+        share = max(384, int(size)) // cores
     if (memory := (share << 20) // 2) < _LEAST_MEMORY:
         raise NotNative("memory")
     return min(memory, _TASK_MEMORY)
