@@ -99,7 +99,7 @@ def cause_text(reasons: Sequence[Reason]) -> str:
 def _sentence(reason: Reason) -> str:
     match reason.kind, *reason.figures:
         case Why.DEPTH, depth, threshold, by_reads, partition:
-            where = " at the ends of reads" * by_reads + (f" in partition {partition}" if partition else "")
+            where = " at the ends of reads" * by_reads + ("" if partition is None else f" in partition {partition}")
             return f"depth {depth:.4g}{where} is {'above' if depth > threshold else 'at most'} {threshold:.4g}"
         case Why.DEPTH, depth:
             return f"depth {depth:.4g}"
