@@ -234,7 +234,6 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
     cannot_replace_view = _of_tables("cannot_replace_view")
     cannot_rename = _of_tables("cannot_rename")
     is_own_table_of_spark = _of_tables("is_own_table_of_spark")
-    clear_directory = _of_tables("clear_directory")
 
     # --- builds ---
 
@@ -283,9 +282,20 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
 
     @available.parse_none
     def drop_relation(self, relation: BaseRelation) -> None:
-        """Drop a relation, or postpone that until the one that replaces it is created."""
-        if not self.current_build().postpones_drop(relation):
+        """Drop a relation; the one that a build replaces, once its successor exists."""
+        if not self.current_build().replacement.takes_drop(relation):
             super().drop_relation(relation)  # type: ignore[no-untyped-call]
+
+    @available.parse_none
+    def clear_directory(self, relation: BaseRelation) -> None:
+        """Move files out of the way of a table of Spark's own."""
+        self.current_build().replacement.clear_directory(relation)
+
+    @available.parse(lambda *_: None)
+    def new_name(self, relation: BaseRelation, to: BaseRelation) -> BaseRelation:
+        """Return a relation's new name for a rename; only views outside of the session catalog have a catalog there."""
+        has_catalog = relation.is_view and not self.catalogs.is_session_catalog(relation.database)
+        return to if has_catalog else to.include(database=False)
 
     @available
     def literal(self, value: Any) -> str:

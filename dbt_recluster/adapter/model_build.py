@@ -9,11 +9,12 @@ from typing import Any
 
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.existing_tables import ExistingTables
+from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
 from dbt_recluster.adapter.operations import check_hooks
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -44,6 +45,7 @@ class ModelBuild:
     Attributes:
         options: The options of a node with an Iceberg table; their key is checked as soon as columns are known.
         schema_changes: The differences between the node's columns and its table's, once they were compared.
+        replacement: The relation that the build replaces.
     """
 
     def __init__(self, adapter: SparkAdapter, tables: ExistingTables, run: DbtRun) -> None:
@@ -60,8 +62,7 @@ class ModelBuild:
         self._is_reclustered = False  # whether a hook does or has done so
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # the key that it replaced
-        self._postponed: str | None = None
-        self._replaced: BaseRelation | None = None
+        self.replacement = Replacement(adapter, tables, {})
 
     # --- the build (macros/clustering/build.sql) ---
 
@@ -70,10 +71,9 @@ class ModelBuild:
         self._macros = macros
         config, model, this = macros["config"], macros["model"], macros["this"]
         options = self._checked_options(config.model)
-        existing = macros["load_cached_relation"](this)
+        existing = recovered(self._adapter, macros)
         kept = self._is_kept = self._keeps(existing)
-        if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
-            self._postponed = this.render()
+        self.replacement = Replacement(self._adapter, self._tables, macros, None if kept else existing)
         if config.get("file_format") != "iceberg":
             if not kept:
                 self._tables.check_directory(this, existing, model["resource_type"] == "seed", config)
@@ -81,6 +81,14 @@ class ModelBuild:
         self.options = options
         self._prepare_table(existing)
         return self._finish_table(self._materialize(materialization))
+
+    def build_view(self, macros: Mapping[str, Any], materialization: Any) -> Any:
+        """Build a view by dbt-spark's ``materialization``."""
+        self.warn_ignored(macros)
+        existing = recovered(self._adapter, macros)
+        self.replacement = Replacement(self._adapter, self._tables, macros, existing, RelationType.View)
+        with self.replacement:
+            return materialization()
 
     def _checked_options(self, node: Any) -> ModelOptions:
         """Check the node's language, the run's vars and the node's configs; return its options."""
@@ -135,12 +143,11 @@ class ModelBuild:
 
     def _materialize(self, materialization: Any) -> Any:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
-        if not self._is_python:
-            return materialization()
         stack = materialization.stack
-        callers, stack.call_stack = stack.call_stack, []
+        callers, stack.call_stack = stack.call_stack, [] if self._is_python else stack.call_stack
         try:
-            return materialization()
+            with self.replacement:
+                return materialization()
         finally:
             stack.call_stack = callers
 
@@ -349,22 +356,6 @@ class ModelBuild:
             return table_clustering.sorted_along_curve(text, key, self._before.properties, columns, partitions) or query
         order_by = "" if temporary else key.order_by(options.columns)
         return f"select * from (\n{text}\n)\norder by {order_by}" if order_by else query
-
-    # --- replaced tables ---
-
-    def postpones_drop(self, relation: BaseRelation) -> bool:
-        """Return whether the drop of a relation waits until the table that replaces it is created."""
-        if relation.render() != self._postponed:
-            return False
-        self._replaced = relation
-        return True
-
-    def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
-        """Return the relation that a new table replaces; from now on, its drop does not wait."""
-        if relation.render() != self._postponed:
-            return None
-        replaced, self._postponed = self._replaced, None
-        return replaced
 
 
 def options_of(node: Any) -> ModelOptions:

@@ -50,6 +50,8 @@ class TestCancelledConnections:
             with adapter.connection_named("model.p.two"):
                 begun.set()
                 assert cancelled.wait(60)
+                with adapter.connections.after_cancel():  # what puts a table back
+                    adapter.execute("select 1")
                 adapter.execute(LONG, fetch=True)
 
         with adapter.connection_named("master"), ThreadPoolExecutor() as threads:

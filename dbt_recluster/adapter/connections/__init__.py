@@ -249,6 +249,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
         super().__init__(*args, **kwargs)
         self._beside: dict[str, CancellableJobs] = {}  # reclustering jobs, by the connection they run beside
         self._cancelled_by: int | None = None  # the thread that cancelled the connections of all others
+        self._undoing: set[int] = set()  # threads that restore what they have changed
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
@@ -352,8 +353,17 @@ class ReclusterConnectionManager(SparkConnectionManager):
                 self.cancel(connection)
         return [connection.name for connection in others if connection.name is not None]
 
+    @contextmanager
+    def after_cancel(self) -> Iterator[None]:
+        """Run this thread's statements even after a cancel: they end what it has begun."""
+        self._undoing.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            self._undoing.discard(threading.get_ident())
+
     def _refuse_cancelled(self) -> None:
-        if self._cancelled_by not in (None, threading.get_ident()):
+        if self._cancelled_by not in (None, threading.get_ident()) and threading.get_ident() not in self._undoing:
             raise DbtRuntimeError("not run: dbt has cancelled its connections")
 
     def cancel(self, connection: Connection) -> None:

@@ -50,8 +50,8 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     build = ReclusterAdapter._parse_replacements_["current_build"]()
     table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
     assert {build.sorted_query("select 1 as k", is_load) for is_load in (False, True)} == {"select 1 as k"}
-    assert (build.replaced_by(table), build.creation_properties()) == (None, {})
-    assert not build.postpones_drop(table)
+    assert (build.replacement.beside(table), build.creation_properties()) == (None, {})
+    assert not build.replacement.takes_drop(table)
     assert not build.schema_changes
     build.set_clustering()
     build.check_new_types(table)
