@@ -68,12 +68,10 @@
   {{ return(default__get_or_create_relation(database or this.database, schema, identifier, type)) }}
 {% endmacro %}
 
-{#- It lists the session catalog only as the current one; adapter.list_relations_without_caching lists the others. -#}
+{#- It lists the session catalog only as the current one, and as empty if a table of it is dropped meanwhile;
+    adapter.list_relations_without_caching lists the other catalogs. -#}
 {% macro recluster__list_relations_without_caching(schema_relation) %}
-  {% call statement('list_relations_without_caching', fetch_result=True) -%}
-    show table extended in {{ schema_relation.without_identifier() }} like '*'
-  {% endcall %}
-  {% do return(load_result('list_relations_without_caching').table) %}
+  {{ return(adapter.described_relations(schema_relation)) }}
 {% endmacro %}
 
 {#- It names a catalog in the new name, and a table is renamed within its own. -#}

@@ -183,7 +183,7 @@ class ExistingTables:
             return
         catalog = f"{quote(relation.database)}." if relation.database else ""
         for schema in self.catalogs.schemas(relation.database):
-            for row in self._ask(f"show table extended in {catalog}{quote(schema)} like '*'"):
+            for row in self.catalogs.described(f"{catalog}{quote(schema)}"):
                 is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
                 if row[0] and not is_this and _is_in(str(directory), str(row[3])):
                     raise ConfigurationError(

@@ -159,6 +159,11 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             for listed in self.catalogs.relations(database or self.catalogs.current, schema)
         ]
 
+    @available.parse_list
+    def described_relations(self, schema_relation: BaseRelation) -> list[Any]:
+        """Describe the relations of a schema of the session catalog."""
+        return self.catalogs.described(schema_relation.without_identifier().render())
+
     @available.parse_none
     def get_relation(self, database: str | None, schema: str, identifier: str) -> Any:
         """Return a relation that exists, or None. In macros, a node without a catalog has an undefined database."""
