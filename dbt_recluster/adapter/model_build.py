@@ -59,6 +59,7 @@ class ModelBuild:
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_kept = True  # whether the build writes into an existing table
         self._is_altered = False  # whether the table had its new clustering before the load
+        self._reclusters: list[dict[str, Any]] = []  # the arguments of its hooks that recluster its table
         self._is_reclustered = False  # whether a hook does or has done so
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # the key that it replaced
@@ -100,7 +101,8 @@ class ModelBuild:
             )
         self._read_vars()
         with as_dbt_errors():
-            self._is_reclustered = check_hooks(self._macros)
+            self._reclusters = check_hooks(self._macros)
+        self._is_reclustered = bool(self._reclusters)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -166,6 +168,8 @@ class ModelBuild:
             if existing is not None and kept and is_incremental and not is_iceberg:
                 self._tables.check_is_iceberg(existing)
             new_columns = self._prepare_key(key, existing if kept else None)
+        elif self._reclusters and not (self._macros["pre_hooks"] or self._is_python):
+            self._check_reclusters(self._model_columns())
         if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return
         self._before = self._tables.clustering(existing)
@@ -276,9 +280,20 @@ class ModelBuild:
         """Check the options against columns, by their Spark types."""
         with as_dbt_errors():
             self.options = self.options.resolve(self._tables.session.columns(columns))
-            where = self.options.recluster.where
-            if where is not None and self._tables.session.credentials.in_process:
-                check_predicate(self._tables.session.spark, columns, where)
+            self._check_where(columns, self.options.recluster.where)
+        self._check_reclusters(columns)
+
+    def _check_where(self, columns: Mapping[str, str], where: str | None) -> None:
+        if where is not None and self._tables.session.credentials.in_process:
+            check_predicate(self._tables.session.spark, columns, where)
+
+    @as_dbt_errors()
+    def _check_reclusters(self, columns: Mapping[str, str]) -> None:
+        """Check what the node's hooks recluster by against its columns."""
+        for arguments in self._reclusters:
+            if arguments["cluster_by"] is not None:
+                arguments["cluster_by"].check(self._tables.session.columns(columns))
+            self._check_where(columns, arguments["where"])
 
     def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:
         """Check the key if that was impossible before."""

@@ -104,6 +104,14 @@ class ModelOptions:
         unknown = tuple(unknown_names(config))
         return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by)
 
+    def check_key(self, relation: str, given: ClusterKey | None) -> None:
+        """Refuse another key for the model's table than that of its configuration."""
+        if self.cluster_by is not None and given is not None and str(self.cluster_by).lower() != str(given).lower():
+            raise ClusterKeyError(
+                f"the model of {relation} has cluster_by {self.cluster_by}; change it there instead of naming "
+                f"{given} here"
+            )
+
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with the key checked against the model's columns, and its case taken from them."""
         if self.cluster_by is None:

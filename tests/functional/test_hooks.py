@@ -161,7 +161,15 @@ class TestHooksThatCannot(Hooked):
         assert "older_than must be a date such as" in self.message(project, wrong, "wrong")
         of_var = "{{ recluster(depth=var('load')) }}"
         assert "depth must be" in self.message(project, of_var, "of_var")
-        names = {"unquoted", "early", "wrong", "of_var"}
+        other = self.message(project, "{{ recluster(cluster_by='v') }}", "other")
+        assert "has cluster_by k; change it there instead of naming v here" in other
+        far = self.message(project, "{{ recluster(ref('other'), cluster_by='id') }}", "far", query="{{ ref('other') }}")
+        assert "other has cluster_by k; change it there" in far
+        for arguments in ("where='nope > 1'", "cluster_by='nope'"):
+            unknown = self.message(project, f"{{{{ recluster({arguments}) }}}}", "unknown", cluster_by=[])
+            assert "nope" in unknown
+        assert "nope" in self.message(project, "{{ recluster(where='nope > 1') }}", "unknown")
+        names = {"unquoted", "early", "wrong", "of_var", "other", "far", "unknown"}
         assert not names & {row.tableName for row in sql("show tables in {schema}")}
 
     def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
@@ -173,7 +181,7 @@ class TestHooksThatCannot(Hooked):
         assert "at the end" in log
 
     def test_a_recluster_that_fails_is_a_warning(self, project: Any, sql: Any) -> None:
-        log = self.message(project, "{{ recluster(where='nope > 1') }}", "failing", expect_pass=True)
+        log = self.message(project, "{{ recluster(branch='nobranch') }}", "failing", expect_pass=True)
         assert log.count(f"{project.test_schema}.failing was built but not reclustered: ") == 1
         assert sql("select count(*) from {schema}.failing")[0][0] == 1000
         results, _ = self.load(1, "--warn-error", "--select", "failing", expect_pass=False)

@@ -119,7 +119,7 @@ def macros() -> dict[str, Any]:
 @pytest.mark.parametrize("text", [*CALLS, *OTHERS])
 def test_a_hook_that_reclusters_its_own_model(text: str, macros: dict[str, Any]) -> None:
     hooks = [{"sql": "select 1"}, {"sql": text, "transaction": False}]
-    assert check_hooks({**macros, "post_hooks": hooks}) is (text in CALLS)
+    assert bool(check_hooks({**macros, "post_hooks": hooks})) is (text in CALLS)
     assert not check_hooks({**macros, "pre_hooks": hooks, "post_hooks": []})
 
 
