@@ -58,6 +58,7 @@ class RunVars:
     is_off: bool = False  # whether tables are not reclustered after their builds
     budget: int | None = None  # the bytes that reclustering may rewrite over all tables
     metrics: Path | None = None  # the file for the tables' metrics at the end of the run
+    prices: Any = None  # for their costs
 
     @classmethod
     def of(cls, var: Callable[..., Any]) -> RunVars:
@@ -65,7 +66,7 @@ class RunVars:
         is_on = AUTOMATIC_CLUSTERING.of_var(var)
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
             is_on &= AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
-        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var))
+        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
 
 
 class DbtRun:
@@ -195,7 +196,7 @@ class AfterBuild:
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         target = Target(self._name, self.options, unique_id=self.macros["model"]["unique_id"])
-        return Call(target, arguments, self.run.context(self.settings, "run"))
+        return Call(target, {"prices": self.settings.prices, **arguments}, self.run.context(self.settings, "run"))
 
     def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         name = self._name

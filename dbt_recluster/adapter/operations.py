@@ -205,6 +205,11 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
     return {**given, TABLE.name: names if tables is table else names[0]}, own is not None and names == [own]
 
 
+def precedes_table(macros: Mapping[str, Any]) -> bool:
+    """Return whether a hook of a node runs before the first build of its table."""
+    return macros["load_result"]("main") is None and macros["load_cached_relation"](macros["this"]) is None
+
+
 def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked arguments of a hook that reclusters its node's own table."""
     arguments = OPERATIONS["recluster"].read((TABLE, FORMAT), given)

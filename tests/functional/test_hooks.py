@@ -172,6 +172,18 @@ class TestHooksThatCannot(Hooked):
         names = {"unquoted", "early", "wrong", "of_var", "other", "far", "unknown"}
         assert not names & {row.tableName for row in sql("show tables in {schema}")}
 
+    def test_an_operation_before_the_first_build_has_nothing_to_do(self, project: Any, sql: Any) -> None:
+        before = ["{{ suspend_recluster() }}", "{{ recluster(dry_run=true) }}"]
+        log = self.message(project, "select 1", "paused", pre_hook=before, expect_pass=True)
+        assert f"suspend_recluster: {project.test_schema}.paused is not built yet" in log
+        self.load(1, "--select", "paused")
+        assert "recluster.suspended" in self.properties(sql, "paused")
+
+    def test_prices_that_are_none_are_an_error(self, project: Any) -> None:
+        self.write(project, "priced", "select 1")
+        results, _ = self.load(0, "--select", "priced", "--vars", "{recluster_prices: nonsense}", expect_pass=False)
+        assert "var recluster_prices must be" in str(results["priced"].message)
+
     def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
         """Spark is lazy: a guard that is not fetched guards nothing."""
         guard = "select assert_true(id < 2, 'guarded') from range(3)"
