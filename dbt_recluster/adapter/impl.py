@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,7 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         self._run: DbtRun | None = None
         self._lock = threading.Lock()
         self._threads = threading.local()
+        self._in_batches: set[str] = set()  # the ids of microbatch models that are being built
 
     def debug_query(self) -> None:
         """``dbt debug``: check that Spark has what clustering needs."""
@@ -252,14 +254,37 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
                 self._run = DbtRun(self, self.tables)
             return self._run
 
-    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
-        """Open a node's connection. A microbatch model is checked first: dbt reports an error in a batch as a crash."""
-        strategy = getattr(query_header_context, "config", {}).get("incremental_strategy")
-        if strategy == "microbatch" and self.config.args.which in ("run", "build", "retry"):
-            from dbt_recluster.adapter.model_build import options_of
+    @contextmanager
+    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Iterator[None]:
+        """Open a node's connection; that of a microbatch model is opened around those of its batches."""
+        with (
+            self._microbatch(query_header_context),
+            super().connection_named(name, query_header_context, *more, **named),
+        ):
+            yield
 
-            options_of(query_header_context)
-        return super().connection_named(name, query_header_context, *more, **named)
+    @contextmanager
+    def _microbatch(self, node: Any) -> Iterator[None]:
+        """Check a microbatch model before its batches, where dbt takes an error for a crash, and mark the last one."""
+        is_microbatch = getattr(node, "config", {}).get("incremental_strategy") == "microbatch"
+        builds = is_microbatch and self.config.args.which in ("run", "build", "retry")
+        if not builds or node.unique_id in self._in_batches:
+            yield
+            return
+        from dbt.artifacts.resources.v1.config import Hook
+
+        from dbt_recluster.adapter.dbt_run import LAST_BATCH
+        from dbt_recluster.adapter.model_build import options_of
+
+        options_of(node)
+        mark = Hook(sql=LAST_BATCH)
+        node.config.post_hook.append(mark)
+        self._in_batches.add(node.unique_id)
+        try:
+            yield
+        finally:
+            node.config.post_hook.remove(mark)
+            self._in_batches.remove(node.unique_id)
 
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""

@@ -13,7 +13,7 @@ from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
+from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
 from dbt_recluster.adapter.operations import check_hooks
 from dbt_recluster.iceberg.predicates import check_predicate
@@ -154,6 +154,10 @@ class ModelBuild:
             stack.call_stack = callers
 
     @property
+    def _post_hooks(self) -> list[Any]:
+        return [hook for hook in self._macros["post_hooks"] if hook["sql"] != LAST_BATCH]
+
+    @property
     def _is_python(self) -> bool:
         return bool(self._macros["model"].get("language") == "python")
 
@@ -200,7 +204,7 @@ class ModelBuild:
     def _finish_table(self, result: Any) -> Any:
         """Set the clustering of a new or replaced table, and recluster it unless a post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._before.properties))
+        may_be_replaced = bool(self._post_hooks and (is_clustered or self._before.properties))
         if may_be_replaced and not self._tables.is_iceberg(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
@@ -220,7 +224,7 @@ class ModelBuild:
             return
         this = self._macros["this"]
         self._resolve_once(lambda: self._table_columns(this))
-        if self._is_altered and not (is_clustered and self._macros["post_hooks"]):
+        if self._is_altered and not (is_clustered and self._post_hooks):
             return
         after = self._tables.clustering(this)
         # The tables of seeds and Python models are created without properties.

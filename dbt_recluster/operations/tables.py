@@ -18,7 +18,6 @@ from dbt_recluster.clustering.options import (
     declared,
     option,
     parse_boolean,
-    parse_iso_time,
     property_text,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
@@ -232,12 +231,6 @@ def has_table(node: Node) -> bool:
     """Return whether a node makes a table."""
     kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
     return kind in TABLES and materialized not in _NO_TABLES
-
-
-def is_last_batch(node: Node, end: str) -> bool:
-    """Return whether a node is no microbatch, or the one that reaches the ``end`` of the run's time range."""
-    batch = node.get("batch")
-    return not batch or parse_iso_time(str(batch["event_time_end"])) >= parse_iso_time(end)
 
 
 def choose(
