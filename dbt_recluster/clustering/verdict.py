@@ -64,6 +64,7 @@ class Stop(Enum):
     SUSPENDED = "suspended since {}"
     NO_CONDITION_MET = "no condition met: {}"
     NO_BLOCK_ADMITTED = "no block can hold a row that the predicate admits"
+    NO_SET_IN_TIME = "no block set can be rewritten in {} s; one needs about {} s"
     MOST_ROUNDS = "stopped after {} rounds"
     NOT_LOWERED = "the last merge did not lower it, and nothing has arrived since"
     UNCHANGED = "nothing has changed since the last check of the table"
