@@ -1,7 +1,7 @@
 """Real tables for tests, and what is in them."""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -233,39 +233,42 @@ def with_field_ids(field: pa.Field, schema: Any, above: str = "") -> pa.Field:
 def append_files(
     spark: Any,
     name: str,
-    files: Iterable[pa.Table],
+    files: Iterable[pa.Table | Path],
     partition: str = "",
-    bounds: Mapping[str, tuple[bytes, bytes]] | None = None,
+    bounds: Mapping[str, Sequence[bytes]] | None = None,
     **options: Any,
 ) -> None:
-    """Append rows as another writer does, in files of their columns alone.
+    """Append files as another writer does.
 
     Args:
         spark: The session.
         name: The table.
-        files: The rows of each file.
+        files: Rows of which to write a file each, of their columns alone, or the path of what is written already.
         partition: That of all of them, such as ``p=7``.
-        bounds: Bounds of columns in Iceberg's binary form, instead of those of the rows.
+        bounds: The lower and upper bounds of columns in Iceberg's binary form, instead of those of the rows.
         options: Options of Arrow's writer.
     """
     table = IcebergTable.load(spark, name)
-    ids, iceberg, append = table.field_ids, table.iceberg, table.java.newFastAppend()
-    java = jvm(spark).java
-    for rows in files:
-        path = local_path(location := f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fields = [with_field_ids(field, table.java.schema()) for field in rows.schema]
-        pq.write_table(rows.cast(pa.schema(fields)), path, store_schema=False, **options)
-        config = iceberg.MetricsConfig.forTable(table.java)
-        read = iceberg.parquet.ParquetUtil.fileMetrics(table.java.io().newInputFile(location), config)
+    iceberg, java, append = table.iceberg, jvm(spark).java, table.java.newFastAppend()
+    mapping = table.properties.get("schema.name-mapping.default")
+    mapping = mapping and iceberg.mapping.NameMappingParser.fromJson(mapping)
+    config, ids = iceberg.MetricsConfig.forTable(table.java), table.field_ids
+    for file in files:
+        path = file if isinstance(file, Path) else directory(spark, name) / f"data/{uuid.uuid4().hex}.parquet"
+        location = f"file:{path}"
+        if isinstance(file, pa.Table):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fields = [with_field_ids(field, table.java.schema()) for field in file.schema]
+            pq.write_table(file.cast(pa.schema(fields)), path, store_schema=False, **options)
+        read = iceberg.parquet.ParquetUtil.fileMetrics(table.java.io().newInputFile(location), config, mapping)
         ends = [java.util.HashMap(read.lowerBounds()), java.util.HashMap(read.upperBounds())]
         for column, pair in (bounds or {}).items():
             for of_side, bound in zip(ends, pair, strict=True):
                 of_side.put(ids[column], java.nio.ByteBuffer.wrap(bound))
         counts = read.recordCount(), read.columnSizes(), read.valueCounts(), read.nullValueCounts()
-        file = iceberg.DataFiles.builder(table.java.spec()).withPath(location).withFormat("parquet")
-        file = file.withFileSizeInBytes(path.stat().st_size).withMetrics(iceberg.Metrics(*counts, None, *ends))
-        append.appendFile((file.withPartitionPath(partition) if partition else file).build())
+        built = iceberg.DataFiles.builder(table.java.spec()).withPath(location).withFormat("parquet")
+        built = built.withFileSizeInBytes(path.stat().st_size).withMetrics(iceberg.Metrics(*counts, None, *ends))
+        append.appendFile((built.withPartitionPath(partition) if partition else built).build())
     append.commit()
     spark.sql(f"refresh table {name}")
 
