@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.key.columns import base_type
 from dbt_recluster.key.types import (
     TYPES,
     Binary,
@@ -147,10 +148,14 @@ class Span(Transform):
         return ", ".join(part.format(column) for part in self.parts)
 
     def duckdb_sql(self, column: str, spark_type: str) -> str | None:
-        # The least and the greatest times are infinite to DuckDB; an error leaves them to Spark.
-        time = f"cast({column} as timestamp)"
-        units = f"date_diff('{self.name}', timestamp '1970-01-01', {time})"
-        return f"if(isinf({time}), error('infinite'), {units})"
+        kind = column_type(spark_type)
+        unit = "date" if kind.in_days else "timestamp"
+        value, origin = f"cast({column} as {unit})", f"{unit} '1970-01-01'"
+        # To DuckDB, the greatest number is infinite, and so is its negative.
+        most = int(np.iinfo(str(kind.whole)).max)
+        ends = self.values(pa.array([most, -most], kind.whole).cast(kind.arrow)).to_pylist()
+        infinite = " ".join(f"when '{sign}infinity' then {end}" for sign, end in zip(("", "-"), ends, strict=True))
+        return f"case {value} {infinite} else date_diff('{self.name}', {origin}, {value}) end"
 
     def values(self, values: pa.Array) -> pa.Array:
         numbers = _numbers(values)
@@ -285,7 +290,9 @@ class Truncate(Transform):
     def duckdb_sql(self, column: str, spark_type: str) -> str | None:
         kind = column_type(spark_type)
         if isinstance(kind, Integer):
-            return f"({column} - (({column} % {self.width}) + {self.width}) % {self.width})"
+            rest = f"({column} % {self.width} + if({column} % {self.width} < 0, {self.width}, 0))"
+            least = "-9223372036854775807" if base_type(spark_type) == "bigint" else "-2147483647"
+            return f"({column} - if({column} < {least} - 1 + {rest}, 0, {rest}))"  # as `sql`, without an overflow
         if kind.arrow == pa.string():
             return f"left({column}, {self.width})"
         return f"{column}[1:{self.width}]" if kind.arrow == pa.binary() else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -66,6 +67,15 @@ class ColumnType:
         """Return bounds in Iceberg's JSON."""
         return pa.array(values, self.arrow)
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the class reads bounds of this Iceberg type; `Text` also stands for types without a class."""
+        return self.text.partition("[")[0] in self.bounds
+
+    def from_bytes(self, bound: bytes) -> Any:
+        """Return a bound in Iceberg's binary form as Python compares it: dates, times and decimals as whole numbers."""
+        return int.from_bytes(bound, "little", signed=True)
+
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         """Return values as Iceberg truncates them."""
         numbers = filled(values)
@@ -91,6 +101,10 @@ class ColumnType:
         digits = (self.whole or self.arrow).bit_width // 4
         ends = [int(text.ljust(digits, "0"), 16) - 16**digits // 2 for text in texts]
         return self._of_integers(_ascending(ends))
+
+    def comparable(self, values: pa.Array) -> Sequence[Any]:
+        """Return values as :meth:`from_bytes` returns bounds, NULL as None."""
+        return list(self.numbers(values).to_pylist())
 
     def _integers(self, values: pa.Array) -> Sequence[int]:
         return list(self.numbers(values).to_pylist())
@@ -134,6 +148,14 @@ class DecimalNumber(ColumnType):
 
     def from_json(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.string()).cast(self.arrow)
+
+    has_bounds = True
+
+    def from_bytes(self, bound: bytes) -> Any:
+        return int.from_bytes(bound, "big", signed=True)
+
+    def comparable(self, values: pa.Array) -> Sequence[Any]:
+        return [None if value is None else int(value.scaleb(self.arrow.scale, EXACT)) for value in values.to_pylist()]
 
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         # Python integers, for up to 38 digits. Spark turns longer decimals into NULL.
@@ -180,6 +202,13 @@ class Text(ColumnType):
     has_own_literals = True
     holds = staticmethod(lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
+    def from_bytes(self, bound: bytes) -> Any:
+        return bound.decode(errors="surrogateescape")
+
+    def comparable(self, values: pa.Array) -> Sequence[Any]:
+        # Java's writer, too, replaces what is not UTF-8.
+        return [None if v is None else v.decode(errors="replace") for v in values.cast(pa.binary()).to_pylist()]
+
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         return pc.utf8_slice_codeunits(values, 0, width)
 
@@ -217,6 +246,11 @@ class Binary(Text):
     def from_json(self, values: Sequence[Any]) -> pa.Array:
         return pa.array([None if value is None else bytes.fromhex(value) for value in values], self.arrow)
 
+    def from_bytes(self, bound: bytes) -> Any:
+        return bound
+
+    comparable = ColumnType.comparable
+
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         return pc.binary_slice(values, 0, width)
 
@@ -251,6 +285,11 @@ class Double(ColumnType):
     wide = column
     read = float
     has_nan = True
+
+    def from_bytes(self, bound: bytes) -> Any:
+        if len(bound) not in (4, 8):  # a column may have been a float
+            return math.nan
+        return struct.unpack("<f" if len(bound) == 4 else "<d", bound)[0]
 
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
         exact = values.cast(pa.float64())

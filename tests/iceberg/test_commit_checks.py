@@ -34,7 +34,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
-from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.rewrite.verification import Verifier
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.names import table_lock
 
@@ -252,7 +252,7 @@ def test_session_settings_do_not_change_the_sql_of_a_merge(spark: Any, schema: s
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "verify": (merge, "verify_rewrite"),
+    "verify": (Verifier, "differences"),
     "plan what is left": (Checkpoint, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
     "begin": (Transaction, "begin"),

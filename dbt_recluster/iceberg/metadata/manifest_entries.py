@@ -6,6 +6,7 @@ A query of the same table by Spark takes half a second more for few entries, and
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -101,9 +102,14 @@ def read_entries(
         fields = list(_fields(schema, columns, metrics or {}))
         parts = list(_read(table, scan, expression, fields))
     except Exception as e:
-        if "Cannot find source column for partition field" not in str(e):
+        if "Cannot find source column for partition field" in str(e):
+            raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
+        if "Conversions.fromByteBuffer" not in str(e):
             raise
-        raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
+        raise UnsupportedTableError(
+            f"{table.name} has bounds that Iceberg cannot read ({short_message(e)}). To replace them: "
+            f"CALL system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true'))."
+        ) from e
     parts.append(_columns(b"", fields))
     columns_of_parts = [list(arrays) for arrays in zip(*parts, strict=True)]
     # Frees the parts of each column before the next is concatenated.
@@ -146,6 +152,14 @@ def read_written(
     texts = of.transform(of.of(java_list(table.spark, files)), _text(table, fields, CONTENT_FILE))
     columns = _columns(functions.lines(texts), fields)
     return {field.name: column for field, column in zip(fields, columns, strict=True)}
+
+
+def partition_values(table: IcebergTable, partitions: Sequence[Any], kinds: Mapping[int, str]) -> dict[int, pa.Array]:
+    """Read fields of Java partitions of one spec, given the Iceberg types at their places: one array for each place."""
+    fields = [_Field(str(place), (place,), kind) for place, kind in kinds.items()]
+    functions, of = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
+    texts = of.transform(of.of(java_list(table.spark, partitions)), _text(table, fields, STRUCT))
+    return dict(zip(kinds, _columns(functions.lines(texts), fields), strict=True))
 
 
 class _Field(NamedTuple):
@@ -250,11 +264,14 @@ def _values(column: pa.Array, kind: str) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class ColumnCounts:
-    """The recorded counts of values, NULLs included, and of NULLs in a file's columns, by field id."""
+class FileMetrics:
+    """The recorded metrics of a file's columns, by field id."""
 
-    values: dict[int, int]
+    values: dict[int, int]  # how many, NULLs included
     nulls: dict[int, int]
+    nans: dict[int, int]
+    lower: dict[int, bytes]  # bounds in Iceberg's binary form
+    upper: dict[int, bytes]
 
 
 def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
@@ -300,20 +317,20 @@ def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[s
     return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
 
 
-def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, ColumnCounts]:
-    """Return the recorded column counts of files, by path.
+def file_metrics(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, FileMetrics]:
+    """Return the metrics of files, by path.
 
     Scan tasks have none, since with the metrics of every column they would be too large for executors.
     """
     functions, iterables = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
     with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
         file = functions.function(functions.file_of_task())
-        return _counts(table, iterables.transform(_at(table, tasks, paths), file))
+        return _metrics(table, iterables.transform(_at(table, tasks, paths), file))
 
 
-def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
-    """Return the column counts of Java data files that are not committed yet, by path."""
-    return _counts(table, table.iceberg.io.CloseableIterable.of(java_list(table.spark, files)))
+def written_metrics(table: IcebergTable, files: Sequence[Any]) -> dict[str, FileMetrics]:
+    """Return the metrics of Java data files that are not committed yet, by path."""
+    return _metrics(table, table.iceberg.io.CloseableIterable.of(java_list(table.spark, files)))
 
 
 def _scan(table: IcebergTable, snapshot_id: int) -> Any:
@@ -335,16 +352,23 @@ def _deletes(task: Any) -> set[tuple[str, Any]]:
     return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}
 
 
-def _counts(table: IcebergTable, files: Any) -> dict[str, ColumnCounts]:
-    """Return the column counts of a Java iterable of data files, by path."""
+def _metrics(table: IcebergTable, files: Any) -> dict[str, FileMetrics]:
+    """Return the metrics of a Java iterable of data files, by path."""
     functions = JavaFunctions(table.spark)
-    getters = [("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map")]
-    text = functions.function(functions.fields(CONTENT_FILE, getters))
-    records = functions.records(table.iceberg.io.CloseableIterable.transform(files, text))
-    return {path: ColumnCounts(_numbers(values), _numbers(nulls)) for path, values, nulls in records}
 
+    def text() -> Any:
+        mapper = table.iceberg.util.JsonUtil.mapper()  # writes bounds in base64
+        write = functions.method(str(mapper.getClass().getName()), "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+        fields: list[Any] = [("location", STRING)]
+        for getter in ("valueCounts", *_MAPS.values()):
+            of_file = functions.as_type(functions.method(CONTENT_FILE, getter, "java.util.Map"), OBJECT, CONTENT_FILE)
+            fields.append(functions.then(of_file, write))
+        return functions.function(functions.fields(CONTENT_FILE, fields))
 
-def _numbers(text: str) -> dict[int, int]:
-    """Parse the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
-    pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
-    return {int(key): int(value) for key, value in pairs}
+    as_text = jvm(table.spark).remember(("file metrics",), text)
+    metrics = {}
+    for path, *maps in functions.records(table.iceberg.io.CloseableIterable.transform(files, as_text)):
+        values, nulls, nans, *bounds = [{int(n): of for n, of in (json.loads(each) or {}).items()} for each in maps]
+        lower, upper = ({n: b64decode(bound) for n, bound in of.items()} for of in bounds)
+        metrics[path] = FileMetrics(values, nulls, nans, lower, upper)
+    return metrics

@@ -440,7 +440,9 @@ class NativeKey(KeyDialect):
     def steps(self) -> list[list[str]]:
         """Return columns as SQL, each step by those before: key items, a row's share, its place on the curve."""
         items = [f"{self.item(item)} as k{place}" for place, item in enumerate(self.key.fields)]
-        steps = [[*items, f"{share_sql('file_row_number')} as share"]]
+        # Alone, the number of a row in its file would be 0 in each of many files of one row.
+        row = "(getvariable('first_rows')[file_index + 1] + file_row_number)"
+        steps = [[*items, f"{share_sql(row)} as share"]]
         if self.curve is not None:
             steps += place_steps(self.curve, self.key, self.columns.types, "place", self)
         return steps

@@ -7,17 +7,24 @@ one of two writers takes each group: the native one if it can write exactly as I
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.manifest_entries import ColumnCounts, column_counts, written_counts
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, GroupPlan, RewrittenGroup, discard_files, merge_error
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    GroupPlan,
+    RewrittenGroup,
+    delete_files,
+    discard_files,
+    merge_error,
+)
 from dbt_recluster.iceberg.rewrite.key_sql import Cuts
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, take_samples, with_counted_rows
 from dbt_recluster.iceberg.rewrite.spark_writer import SparkWriter
+from dbt_recluster.iceberg.rewrite.verification import Verifier
 from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
 from dbt_recluster.key.box_tree import one_box
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -72,22 +79,35 @@ class Merger:
             OrphanFilesError: The merge failed, and some of the new files could not be deleted.
         """
         plans = self._plan(with_counted_rows(self.table, groups))
-        jobs = RoundJobs(self.table.spark, [group.bytes for group in groups], self.progress)
-        spark = SparkWriter(self.table, self.target or self.table, self.key, self.curve)
         rewritten: dict[int, RewrittenGroup] = {}
         try:
-            refused = {plan.number: self.native.refusal(plan) for plan in plans}
-            if fit := [plan for plan in plans if refused[plan.number] is None]:
-                refused |= self.native.write(fit, jobs, rewritten)
-            for reason in {reason for reason in refused.values() if reason}:
-                logger.debug("%s: blocks are written by Spark: %s", self.table.name, reason)
-            spark.write([plan for plan in plans if plan.number not in rewritten], jobs, rewritten)
-            result = [replace(rewritten[n], not_native=refused[n]) for n in range(len(groups))]
-            verify_rewrite(self.table, snapshot_id, result)
+            refused = self._write(plans, rewritten, snapshot_id)
         except BaseException as e:
             discard_files(self.table, [path for group in rewritten.values() for path in group.paths], e)
             raise
-        return result
+        return [replace(rewritten[number], not_native=refused[number]) for number in range(len(groups))]
+
+    def _write(
+        self, plans: Sequence[GroupPlan], rewritten: dict[int, RewrittenGroup], snapshot_id: int
+    ) -> dict[int, str | None]:
+        """Write and verify groups, and add each to ``rewritten``; return why not natively, by the group's number."""
+        jobs = RoundJobs(self.table.spark, [plan.group.bytes for plan in plans], self.progress)
+        target = self.target or self.table
+        verifier = Verifier(self.table, target, snapshot_id)
+        refused = {plan.number: self.native.refusal(plan) for plan in plans}
+        if fit := [plan for plan in plans if refused[plan.number] is None]:
+            refused |= self.native.write(fit, jobs, rewritten)
+            for number, difference in verifier.differences(rewritten).items():
+                refused[number] = f"verification: {difference}"
+                logger.warning("%s: the native writer %s. Spark's takes over.", self.table.name, difference)
+                delete_files(self.table, rewritten.pop(number).paths)
+        for reason in {reason for reason in refused.values() if reason}:
+            logger.debug("%s: blocks are written by Spark: %s", self.table.name, reason)
+        left = {plan.number: plan for plan in plans if plan.number not in rewritten}
+        SparkWriter(self.table, target, self.key, self.curve).write(list(left.values()), jobs, rewritten)
+        for number, difference in verifier.differences({n: rewritten[n] for n in left}).items():
+            raise merge_error(self.table, left[number].group, difference)
+        return refused
 
     def _plan(self, groups: Sequence[FileGroup]) -> list[GroupPlan]:
         limits = [self.limits.rows_in(group) for group in groups]
@@ -118,42 +138,3 @@ class Merger:
         blocks = max(1.0, ((snapshot and snapshot.count("total-records")) or sample.rows) / limit)
         # The cost of a block if the whole table were sorted at once.
         return sample.boxes(limit, self.curve.parts, columns * blocks ** (-1 / columns))
-
-
-def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
-    """Raise a MergeFailedError if partitions or counts of values and NULLs are not those of the replaced files.
-
-    In groups without deletes, counts are compared for each column that all files have them of, old and new.
-    """
-    for group in groups:
-        # Not by equals(): Java compares bytes by their identity, and a dropped field of v1 may have another type.
-        kind = table.java.specs().get(group.source.spec_id).partitionType()
-        wrapper = table.iceberg.util.StructLikeWrapper.forType(kind)
-        partition = wrapper.copyFor(group.source.partition)
-        if not all(partition.equals(wrapper.copyFor(file.partition())) for file in group.files):
-            raise merge_error(table, group.source, "wrote rows into another partition")
-    comparable = [g for g in groups if g.files and not any(file.deletes for file in g.source.files)]
-    if not comparable:
-        return
-    columns = {field_id: path for path, _, field_id in table.primitive_fields()}
-    old_paths = [file.path for group in comparable for file in group.source.files]
-    old = column_counts(table, snapshot_id, old_paths)
-    new = written_counts(table, [file for group in comparable for file in group.files])
-    for group in comparable:
-        before = [old[file.path] for file in group.source.files]
-        after = [new[path] for path in group.paths]
-        if difference := _difference(columns, before, after):
-            raise merge_error(table, group.source, difference)
-
-
-def _difference(
-    columns: Mapping[int, str], before: Sequence[ColumnCounts], after: Sequence[ColumnCounts]
-) -> str | None:
-    """Describe the first difference between files before and after, or return None."""
-    for what, noun in (("values", "values"), ("nulls", "NULLs")):
-        old, new = ([getattr(file, what) for file in files] for files in (before, after))
-        for field_id in columns.keys() & set.intersection(*map(set, [*old, *new])):
-            read, wrote = (sum(counts[field_id] for counts in files) for files in (old, new))
-            if read != wrote:
-                return f"read {read} {noun} in column {columns[field_id]} and wrote {wrote}"
-    return None

@@ -1,7 +1,7 @@
-"""The native writer: DuckDB sorts and Arrow writes blocks in Python workers, equal to those that Iceberg would write.
+"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers, as Iceberg would.
 
 An allowlist decides: everything else goes to Spark's writer, with a reason whose first word is shown to users.
-Iceberg's own code derives the metrics from the footers.
+Iceberg's own code derives the metrics, from footers and, where these lack statistics, from values.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.manifest_entries import partition_values
 from dbt_recluster.iceberg.rewrite import native_tasks
 from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
@@ -33,11 +35,26 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     discard_files,
 )
 from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
-from dbt_recluster.iceberg.rewrite.native_tasks import NativeFile, NativeJob, Piece, PieceResult, file_location
-from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_class, java_context, java_list, java_map, jvm
-from dbt_recluster.iceberg.session.redaction import short_message
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT
+from dbt_recluster.iceberg.rewrite.native_tasks import (
+    NativeFile,
+    NativeJob,
+    Piece,
+    PieceResult,
+    Statement,
+    file_location,
+)
+from dbt_recluster.iceberg.session.jobs import RoundJobs, ended_by_crash, stop_if_interrupted, task_attempts
+from dbt_recluster.iceberg.session.jvm import (
+    JavaFunctions,
+    java_class,
+    java_context,
+    java_items,
+    java_list,
+    java_map,
+    jvm,
+)
+from dbt_recluster.iceberg.session.redaction import redact, short_message
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT, bounds_width
 from dbt_recluster.key.box_tree import SHARE, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import decimal_digits
@@ -49,6 +66,9 @@ logger = logging.getLogger(__name__)
 # The setting of a session that turns the native writer off.
 SWITCH = "spark.recluster.native"
 _PARQUET = "write.parquet."
+_METRICS = "write.metadata.metrics."
+_TRUNCATED = 16  # characters of bounds by Iceberg's default
+_WHOLE = (1 << 31) - 1
 _CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}  # with Iceberg's default levels
 # Properties of a table that change how its files are written; the writer follows the first, and others change no file.
 _FOLLOWED = frozenset(
@@ -174,6 +194,8 @@ class NativeWriter:
         files = plan.group.files
         if self._table_refusal:
             return self._table_refusal
+        if None in self._identities[plan.group.spec_id].values():
+            return "partition: its column is in a struct"
         deletes = [delete for file in files for delete in file.deletes]
         are_positions = all(str(delete.content()) == "POSITION_DELETES" for delete in deletes)
         if not are_positions or sum(int(delete.recordCount()) for delete in deletes) > _MOST_DELETED:
@@ -222,7 +244,7 @@ class NativeWriter:
             raise NotNative("format")
         if any(name.startswith("encryption.") for name in properties):
             raise NotNative("encryption")
-        schema = pa.schema([self._column(field) for field in json.loads(self.target.schema_json)["fields"]])
+        schema = pa.schema([self._column(field) for field in self._fields])
         columns = [f"c{place}" for place in range(len(schema))]
         if self._has_row_ids:
             for name, field_id in _ROW_IDS.items():
@@ -246,8 +268,53 @@ class NativeWriter:
                 dict(self.table.spark.sparkContext.getConf().getAll()),
                 jvm(self.table.spark).org.apache.spark.network.util.JavaUtils.byteStringAsMb,
             ),
+            bound_length=self._bound_length,
             store=self._store(),
         )
+
+    @cached_property
+    def _fields(self) -> list[dict[str, Any]]:
+        """The table's columns, as in Iceberg's JSON."""
+        return list(json.loads(self.target.schema_json)["fields"])
+
+    @cached_property
+    def _identities(self) -> dict[int, dict[int, Any]]:
+        """The places of the columns that partitions have the values of, or None in structs.
+
+        By the partition spec, and the place in the partition.
+        """
+        columns = {field["id"]: place for place, field in enumerate(self._fields)}
+        return {
+            spec_id: {
+                place: columns.get(field["source-id"])
+                for place, field in enumerate(self.target.spec_fields(spec_id))
+                if field["transform"] == "identity"
+            }
+            for spec_id in map(int, java_items(self.target.java.specs().keySet()))
+        }
+
+    @cached_property
+    def _bound_length(self) -> int | None:
+        """The characters, or bytes, of a value that decide its bounds in every column; None for all."""
+        modes = [mode.lower() for name, mode in self.target.properties.items() if name.startswith(_METRICS)]
+        lengths = (re.fullmatch(r"truncate\((\d+)\)", mode) for mode in modes)
+        return None if "full" in modes else 1 + max((int(match[1]) for match in lengths if match), default=_TRUNCATED)
+
+    @cached_property
+    def _metrics(self) -> Any:
+        """Iceberg's configuration of metrics, by the names that columns have in files."""
+        iceberg, schema, spark = self.target.iceberg, self.target.java.schema(), self.table.spark
+        parquet, names = iceberg.parquet.ParquetSchemaUtil, iceberg.types.TypeUtil.indexNameById
+        config = iceberg.MetricsConfig.forTable(self.target.java)
+        of_files = parquet.convert(parquet.convert(schema, "table"))
+        in_table, in_files = (java_map(spark, names(of.asStruct())) for of in (schema, of_files))
+        if in_table == in_files:
+            return config
+        modes = jvm(spark).java.util.HashMap()
+        modes.put(f"{_METRICS}default", "none")
+        for field_id, name in in_table.items():
+            modes.put(f"{_METRICS}column.{in_files[field_id]}", str(config.columnMode(name)))
+        return iceberg.MetricsConfig.fromProperties(modes)
 
     @cached_property
     def _has_row_ids(self) -> bool:
@@ -322,27 +389,11 @@ class NativeWriter:
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
     ) -> dict[int, str]:
         """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
-        from pyspark.cloudpickle import register_pickle_by_value
-
-        register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
-        context, tasks = self.table.spark.sparkContext, self._tasks(plans)
-        if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-            context.pythonExec = sys.executable  # not a python3 of the path
-        rows = context.parallelize(list(enumerate(tasks)), len(tasks))
-        numbers = [piece.group for pieces in tasks for piece in pieces]
-        try:
-            with jobs.write("merge natively", self._job.id, numbers, 1):
-                of_tasks = rows.map(partial(native_tasks.write_pieces, self._job)).collect()
-        except BaseException as e:
-            delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
-            stop_if_interrupted(e)
-            if not isinstance(e, Exception) or "cancelled" in str(e):
-                raise
-            missing = re.search(r"No module named '(\w+)", str(e))  # before a task can say so
-            reason = f"packages: {missing[1]} is missing" if missing else f"error: {short_message(e)}"
-            self._report(reason)
-            return dict.fromkeys(numbers, reason)
-        results = list[PieceResult](chain.from_iterable(of_tasks))
+        tasks = list[list[Piece]]()
+        results = self._run(plans, tasks, jobs)
+        if isinstance(results, str):
+            self._report(results)
+            return dict.fromkeys((plan.number for plan in plans), results)
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
@@ -366,10 +417,40 @@ class NativeWriter:
             self._report(reason)
         return refused
 
+    def _run(self, plans: Sequence[GroupPlan], tasks: list[list[Piece]], jobs: RoundJobs) -> list[PieceResult] | str:
+        """Divide groups among ``tasks`` and run these; return the reason if that fails."""
+        from pyspark.cloudpickle import register_pickle_by_value
+        from pyspark.serializers import CloudPickleSerializer
+
+        context, crashes = self.table.spark.sparkContext, list[str]()
+        if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable  # not a python3 of the path
+        dumps: Callable[[Any], bytes] = CloudPickleSerializer().dumps
+        try:
+            tasks += self._tasks(plans)
+            register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
+            # Bytes, since a worker without pyarrow cannot load the pieces, and has to say so.
+            sent = [(n, [(p.group, p.first) for p in of], dumps((self._job, of))) for n, of in enumerate(tasks)]
+            rows = context.parallelize(sent, len(tasks))
+            numbers = [piece.group for pieces in tasks for piece in pieces]
+            with (
+                jobs.write("merge natively", self._job.id, numbers, 1),
+                ended_by_crash(self.table.spark, self._job.id) as crashes,
+            ):
+                return list(chain.from_iterable(rows.map(native_tasks.write_pieces).collect()))
+        except BaseException as e:
+            delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
+            stop_if_interrupted(e)
+            if not isinstance(e, Exception) or ("cancelled" in str(e) and not crashes):
+                raise
+            text = redact(crashes[0].partition("\n")[0]) if crashes else short_message(e)
+            is_killed = re.search("memory limits|OOM|137", text)
+            return f"memory: {text}" if is_killed else f"error {type(e).__name__}: {text}"
+
     def _report(self, reason: str) -> None:
         self._failed.append(reason)
         if not reason.startswith("packages"):
-            logger.warning("Spark's Python workers failed, and Spark's writer takes over, which is slower: %s", reason)
+            logger.warning("The native writer failed, and Spark's takes over, which is slower: %s", reason)
             return
         logger.warning(
             "Spark's Python workers cannot write blocks, so merges take twice as long: %s. They need "
@@ -396,10 +477,10 @@ class NativeWriter:
         """Divide blocks among tasks: pieces of neighbouring blocks."""
         total = sum(plan.group.bytes for plan in plans)
         share = min(_MOST_BYTES, max(_LEAST_BYTES, total // (_TASKS_PER_CORE * self._parallelism)))
-        tasks, filled = [list[Piece]()], 0
+        tasks, filled, constants = [list[Piece]()], 0, self._constants(plans)
         for plan in plans:
-            size, is_whole = plan.group.bytes, self._is_read_whole(plan)
-            deleted = self._deleted(plan.group)
+            size, is_whole, sql = plan.group.bytes, self._is_read_whole(plan), BlockSql(self._sql, plan.cuts)
+            whole = self._piece(plan, sql, constants[plan.number])
             count = min(plan.blocks, max(1, round(size / share)))
             if is_whole:
                 count = min(count, self._parallelism)
@@ -408,34 +489,43 @@ class NativeWriter:
                 if tasks[-1] and filled + size // count > share:
                     tasks.append([])
                     filled = 0
-                tasks[-1].append(self._piece(plan, first, end, is_whole, deleted))
+                spans = [(first, end)] if is_whole else [(block, block + 1) for block in range(first, end)]
+                statements = self._statements(plan.group, sql, spans)
+                tasks[-1].append(replace(whole, first=first, statements=statements))
                 filled += size // count
         return tasks
 
-    def _piece(self, plan: GroupPlan, first: int, end: int, is_whole: bool, deleted: pa.Table | None) -> Piece:
+    def _piece(self, plan: GroupPlan, sql: BlockSql, constants: Mapping[str, pa.Array]) -> Piece:
+        """Return a piece of a group without its blocks."""
         group = plan.group
-        # With object-storage layout, each file has its own directory.
-        is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
-        directories = tuple(self._directory(group) for _ in range(end - first if is_hashed else 1))
-        if not is_hashed:
-            directories *= end - first
-        sql = BlockSql(self._sql, plan.cuts)
-        variables = sql.variables | (self._row_ids(group) if self._has_row_ids else {})
-        spans = [(first, end)] if is_whole else [(block, block + 1) for block in range(first, end)]
+        first_rows = np.cumsum([0, *(file.rows for file in group.files[:-1])])
         row_bytes = max(1.0, group.bytes / max(1, group.rows))
         row_group = self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
         return Piece(
             group=plan.number,
-            first=first,
+            first=0,
             files=tuple(file.path for file in group.files),
             sizes=tuple(file.bytes for file in group.files),
-            variables=variables,
-            statements=tuple(
-                sql.statement(start, stop, directories[start - first : stop - first]) for start, stop in spans
-            ),
+            variables={
+                "first_rows": pa.array(first_rows),
+                **sql.variables,
+                **constants,
+                **(self._row_ids(group) if self._has_row_ids else {}),
+            },
+            statements=(),
             row_group_rows=max(100, int(row_group / row_bytes)),
             batch_rows=max(1024, min(100_000, int(_BATCH_BYTES / row_bytes))),
-            deleted=deleted,
+            constants=tuple(constants),
+            deleted=self._deleted(group),
+        )
+
+    def _statements(self, group: FileGroup, sql: BlockSql, spans: Iterable[tuple[int, int]]) -> tuple[Statement, ...]:
+        # With object-storage layout, each file has its own directory.
+        is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
+        directory = "" if is_hashed else self._directory(group)
+        return tuple(
+            sql.statement(first, end, tuple(directory or self._directory(group) for _ in range(first, end)))
+            for first, end in spans
         )
 
     def _directory(self, group: FileGroup) -> str:
@@ -446,6 +536,23 @@ class NativeWriter:
         # Hadoop's paths have file:/ where a table's location has file:///.
         file = self.target.java.io().newOutputFile(provider.newDataLocation(*names))
         return str(file.location()).rpartition("/")[0]
+
+    def _constants(self, plans: Sequence[GroupPlan]) -> dict[int, dict[str, pa.Array]]:
+        """Return the columns that have the value of an identity partition, by the numbers of groups.
+
+        To Iceberg it is the value of every row, and files may lack the column.
+        """
+        constants: dict[int, dict[str, pa.Array]] = {plan.number: {} for plan in plans}
+        spec_of = attrgetter("group.spec_id")
+        for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
+            columns, of_spec = self._identities[spec_id], list(members)
+            kinds = {place: self._fields[column]["type"] for place, column in columns.items()}
+            read = partition_values(self.table, [plan.group.partition for plan in of_spec], kinds) if kinds else {}
+            for place, values in read.items():
+                typed = values.cast(self._job.schema.field(columns[place]).type)
+                for number, plan in enumerate(of_spec):
+                    constants[plan.number][f"c{columns[place]}"] = typed[number : number + 1]
+        return constants
 
     def _row_ids(self, group: FileGroup) -> dict[str, pa.Array]:
         """Return the row ids and sequence numbers that rows inherit from each file."""
@@ -479,23 +586,22 @@ class NativeWriter:
 
     def _data_files(self, group: FileGroup, files: Iterable[NativeFile]) -> list[Any]:
         """Return Java data files with Iceberg's metrics."""
-        iceberg, spark = self.target.iceberg, self.table.spark
+        iceberg, spark, config = self.target.iceberg, self.table.spark, self._metrics
         spec = self.target.java.specs().get(group.spec_id)
-        config = iceberg.MetricsConfig.forTable(self.target.java)
         mapper = iceberg.util.JsonUtil.mapper()
         kinds, boxed = mapper.getTypeFactory(), [java_class(spark, f"java.lang.{n}") for n in ("Integer", "Long")]
         longs = kinds.constructCollectionType(java_class(spark, "java.util.ArrayList"), boxed[1])
         counts = kinds.constructMapType(java_class(spark, "java.util.HashMap"), *boxed)
-        floats = {path: n for path, kind, n in self.target.primitive_fields() if kind in ("float", "double")}
+        floats = {self._file_name(c["name"]): c["id"] for c in self._fields if c["type"] in ("float", "double")}
         # Files with NaN are Spark's.
-        no_nan = json.dumps({n: 0 for path, n in floats.items() if str(config.columnMode(path)) != "none"})
+        no_nan = json.dumps({n: 0 for name, n in floats.items() if str(config.columnMode(name)) != "none"})
         result = []
         for file in files:
             footer = jvm(spark).org.apache.iceberg.inmemory.InMemoryInputFile(file.footer)
             read = iceberg.parquet.ParquetUtil.fileMetrics(footer, config)
             counted = read.recordCount(), read.columnSizes(), read.valueCounts(), read.nullValueCounts()
             nans = mapper.readValue(no_nan, counts)
-            metrics = iceberg.Metrics(*counted, nans, read.lowerBounds(), read.upperBounds())
+            metrics = iceberg.Metrics(*counted, nans, *self._bounds(read, file))
             builder = iceberg.DataFiles.builder(spec).withPath(file.location).withFormat("parquet")
             builder = builder.withFileSizeInBytes(file.size).withMetrics(metrics)
             builder = builder.withSplitOffsets(mapper.readValue(json.dumps(file.split_offsets), longs))
@@ -503,6 +609,30 @@ class NativeWriter:
                 builder = builder.withPartition(group.partition)
             result.append(builder.build())
         return result
+
+    def _bounds(self, read: Any, file: NativeFile) -> tuple[Any, Any]:
+        """Return the Java maps of a file's lower and upper bounds: those of its values where its footer has none."""
+        lower, upper = read.lowerBounds(), read.upperBounds()
+        if not file.bounds:
+            return lower, upper
+        iceberg, schema, java = self.target.iceberg, self.target.java.schema(), jvm(self.table.spark).java
+        lower, upper = java.util.HashMap(lower), java.util.HashMap(upper)
+        for field_id, (least, most) in file.bounds.items():
+            width = bounds_width(self.target, str(schema.findColumnName(field_id)), in_key=False)
+            if width == 0:
+                continue
+            width = _WHOLE if width is None else width
+            if isinstance(least, str):
+                cut = iceberg.util.UnicodeUtil
+                ends = cut.truncateStringMin(least, width), cut.truncateStringMax(most, width)
+            else:
+                cut, wrap = iceberg.util.BinaryUtil, java.nio.ByteBuffer.wrap
+                ends = cut.truncateBinaryMin(wrap(least), width), cut.truncateBinaryMax(wrap(most), width)
+            for bounds, end in zip((lower, upper), ends, strict=True):
+                bounds.remove(field_id)
+                if end is not None:  # no shorter text is above the greatest one
+                    bounds.put(field_id, iceberg.types.Conversions.toByteBuffer(schema.findType(field_id), end))
+        return lower, upper
 
     def _file_name(self, name: str) -> str:
         """Return the name that Iceberg gives a column in files."""
@@ -516,6 +646,9 @@ class NativeWriter:
         return self._field(str(field["name"]), field["type"], field["id"], field["required"])
 
     def _field(self, name: str, kind: Any, field_id: int, required: bool) -> pa.Field:
+        fields = () if required or isinstance(kind, str) else kind.get("fields", ())
+        if any(inner["required"] for inner in fields):  # Arrow does not cast it
+            raise NotNative("types: a required field in a struct that may be NULL")
         return _arrow_field(self._file_name(name), self._type(kind), field_id, required)
 
     def _type(self, kind: Any) -> pa.DataType:
@@ -574,17 +707,25 @@ def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) ->
         NotNative: It is too little.
     """
     cores = max(1, int(settings.get("spark.executor.cores") or 1))
-    if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
+
+    def first(*names: str) -> str | None:
+        return next(filter(None, (settings.get(f"spark.{name}") for name in names)), None)
+
+    if limit := first("executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
         share = megabytes(limit) // cores - _ADDRESSES_MB
     elif settings.get("spark.master", "").startswith(("local", "spark:")):
         return _TASK_MEMORY
-    elif overhead := settings.get("spark.executor.memoryOverhead"):
+    elif overhead := first("executor.memoryOverhead", "yarn.executor.memoryOverhead"):
         share = megabytes(overhead) // cores
     else:
-        # Kubernetes sets its factor to 0.4 for Python.
-        names = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-        factor = next((float(settings[name]) for name in names if settings.get(name)), 0.1)
-        share = max(384, int(megabytes(settings.get("spark.executor.memory", "1g")) * factor)) // cores
+        # EMR sets its factor on YARN, and Kubernetes has 0.4 for Python.
+        factors = (
+            "executor.memoryOverheadFactor",
+            "yarn.executor.memoryOverheadFactor",
+            "kubernetes.memoryOverheadFactor",
+        )
+        size = megabytes(first("executor.memory") or "1g") * float(first(*factors) or 0.1)
+        share = max(384, int(size)) // cores
     if (memory := (share << 20) // 2) < _LEAST_MEMORY:
         raise NotNative("memory")
     return min(memory, _TASK_MEMORY)

@@ -12,6 +12,7 @@ import functools
 import itertools
 import operator
 import os
+import pickle
 import select
 import shutil
 import stat
@@ -29,6 +30,10 @@ from typing import Any
 # Bytes that one request reads from the end of a remote file, and the most of neighbouring columns of a row group.
 _FOOTER_BYTES = 64 << 10
 _RANGE_BYTES = 8 << 20
+# Bytes of the longest value of which Arrow writes a statistic; a chunk with a longer one gets neither end.
+_LONGEST_STATISTIC = 4096
+# DuckDB's types of columns in files, by those of the table that hold the same values.
+_WIDENED = {"INTEGER": ("TINYINT", "SMALLINT"), "BIGINT": ("TINYINT", "SMALLINT", "INTEGER"), "DOUBLE": ("FLOAT",)}
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Piece:
     statements: tuple[Statement, ...]
     row_group_rows: int
     batch_rows: int  # that DuckDB hands over at a time
+    constants: Sequence[str]  # columns, such as c0, whose value is the first of the variable of that name
     deleted: Any = None  # an Arrow table of deleted rows: place of the file, and number of the row in it
 
     @property
@@ -73,6 +79,7 @@ class NativeJob:
     variables: Mapping[str, Any]
     parquet: Mapping[str, Any]  # options of Arrow's writer
     memory_bytes: int  # of DuckDB in one task; it spills beyond
+    bound_length: int | None  # the most characters, or bytes, of a bound that the driver needs; None for all
     # Arguments of pyarrow's S3 file system, secrets among them; None for local files.
     store: Mapping[str, Any] | None = field(default=None, repr=False)
 
@@ -85,6 +92,7 @@ class NativeFile:
     size: int  # in bytes
     footer: bytes  # as a Parquet file without rows
     split_offsets: list[int]
+    bounds: dict[int, tuple[Any, Any]]  # of text and binary columns whose statistics are incomplete, by field id
 
 
 # The files of a piece, or why there are none.
@@ -96,22 +104,27 @@ def file_location(directory: str, job_id: str, task: int, attempt: int, number: 
     return f"{directory}/{task:05d}-{attempt}-{job_id}-{number:05d}.parquet"
 
 
-def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[PieceResult]:
-    """Write the blocks of one numbered task. Return a reason instead of failing where Spark's writer may succeed."""
-    task, pieces = numbered
+def write_pieces(numbered: tuple[int, Sequence[tuple[int, int]], bytes]) -> list[PieceResult]:
+    """Write the blocks of one task. Return a reason instead of failing where Spark's writer may succeed.
+
+    ``numbered`` has the number of the task, the group and the first block of each piece, and pickled, the job and the
+    pieces.
+    """
+    task, places, pickled = numbered
     try:
         import duckdb
         import pyarrow
         import pyarrow.parquet
 
+        job, pieces = pickle.loads(pickled)
         if job.store is not None:
             import fsspec  # noqa: F401
     except ImportError as e:
-        return [(piece.group, piece.first, f"packages: {e.name} is missing") for piece in pieces]
+        return [(group, first, f"packages: {e.name} is missing") for group, first in places]
     for package, least in ((duckdb, 2), (pyarrow, 23)):
         if int(package.__version__.partition(".")[0]) < least:
             reason = f"packages: {package.__name__} {package.__version__} is older than {least}"
-            return [(piece.group, piece.first, reason) for piece in pieces]
+            return [(group, first, reason) for group, first in places]
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
@@ -176,7 +189,9 @@ class _Worker:
                     self._files.delete_file(path_of(self._location(directory, offset)))
             if not isinstance(e, Exception) or self._jvm.is_gone():
                 raise
-            return str(e) if isinstance(e, _Refused) else f"error: {type(e).__name__}: {e}"
+            kind = type(e).__name__
+            word = "memory" if kind == "OutOfMemoryException" else f"error {kind}"
+            return str(e) if isinstance(e, _Refused) else f"{word}: {e}".partition("\n")[0]
 
     def _location(self, directory: str, number: int) -> str:
         return file_location(directory, self._job.id, self._task, self._attempt, number + 1)
@@ -215,7 +230,7 @@ class _Worker:
     def _trees(self, files: Sequence[str]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
         """Return the nodes of each top-level column of files, by its field id."""
         query = (
-            "select file_name, name, coalesce(num_children, 0), field_id, type "
+            "select file_name, name, coalesce(num_children, 0), field_id, if(type = 'INT96', type, duckdb_type) "
             "from parquet_schema($files) order by file_name, column_id"
         )
         trees: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
@@ -242,13 +257,16 @@ class _Worker:
                 given = tree.get(field_id, nodes)
                 if given != nodes and (len(nodes) > 1 or len(given) > 1):
                     raise _Refused("evolved: a nested column has changed")
-                if given[0][3] == "INT96":
-                    raise _Refused("types: INT96")
+                if not _is_read_alike(given[0][3], nodes[0][3]):
+                    raise _Refused(f"types: {given[0][3]} in a file")
         self._set("files", paths)
         scan = (
             "select *, file_index::bigint as file_index from read_parquet(getvariable('files'), "
             f"schema = {self._columns}, hive_partitioning = false, file_row_number = true)"
         )
+        if piece.constants:
+            replaced = ", ".join(f"getvariable('{column}')[1] as {column}" for column in piece.constants)
+            scan = f"select * replace ({replaced}) from ({scan})"
         if piece.deleted is not None:
             self._connection.register("deleted", piece.deleted)
             scan = f"select * from ({scan}) anti join deleted on file_index = file and file_row_number = row"
@@ -304,6 +322,10 @@ class _FileWriter:
         self._job, self._schema, self._location, self._rows_in_group = job, job.schema, location, row_group_rows
         self._most_bytes = max(job.memory_bytes // 2, 64 << 20)
         self._footers: list[Any] = []
+        self._ids: dict[str, int] = {}  # of the columns with bounds, by their paths
+        # The least and the greatest value of such a column in a row group, where Arrow writes no statistic of them.
+        self._long: dict[tuple[int, str], Any] = {}
+        self._row_groups = 0
         path = path_of(location)
         if job.store is None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -331,6 +353,7 @@ class _FileWriter:
 
     def _flush(self) -> None:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         if not self._batches:
             return
@@ -340,7 +363,13 @@ class _FileWriter:
             raise _Refused("nan")
         if self._writer is None:
             self._open(_with_dictionary(table, self._job.parquet))
+        for path, field_id, column in _bounded(self._schema, table.columns):
+            self._ids[path] = field_id
+            is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+            if is_text and (pc.max(pc.binary_length(column)).as_py() or 0) > _LONGEST_STATISTIC:
+                self._long[self._row_groups, path] = pc.min_max(column)
         self._writer.write_table(table, row_group_size=len(table))
+        self._row_groups += 1
         self._batches, self._rows, self._bytes = [], 0, 0
 
     def _open(self, dictionaries: Iterable[str] = ()) -> None:
@@ -358,7 +387,7 @@ class _FileWriter:
         )
 
     def close(self) -> NativeFile:
-        """Write the rest and the footer."""
+        """Write the rest and the footer; refuse a file whose bounds its statistics would make too narrow."""
         self._flush()
         if self._writer is None:  # no rows
             self._open()
@@ -371,7 +400,24 @@ class _FileWriter:
         for number in range(footer.num_row_groups):
             column = footer.row_group(number).column(0)
             offsets.append(column.dictionary_page_offset or column.data_page_offset)
-        return NativeFile(self._location, size, sink.getvalue(), offsets)
+        return NativeFile(self._location, size, sink.getvalue(), offsets, self._bounds(footer))
+
+    def _bounds(self, footer: Any) -> dict[int, tuple[Any, Any]]:
+        """Return the bounds of columns of which a row group has no statistics, as long as the driver needs them.
+
+        Iceberg takes them from the other row groups alone, so readers would miss rows.
+        """
+        ends: dict[str, list[str | bytes]] = {path: [] for _, path in self._long}
+        for number, place in itertools.product(range(footer.num_row_groups), range(footer.num_columns)):
+            chunk = footer.row_group(number).column(place)
+            path, known, own = chunk.path_in_schema, chunk.statistics, self._long.get((number, chunk.path_in_schema))
+            if own is None and (known is None or not known.has_min_max):
+                if path in self._ids and (known is None or known.num_values):
+                    raise _Refused(f"bounds: no statistics of {path}")
+            elif path in ends:
+                pair = (known.min, known.max) if own is None else (own["min"].as_py(), own["max"].as_py())
+                ends[path] += [value[: self._job.bound_length] for value in pair]
+        return {self._ids[path]: (min(values), max(values)) for path, values in ends.items()}
 
     def abandon(self) -> None:
         """Close the file after an error; the worker deletes it."""
@@ -430,6 +476,17 @@ def _leaves_of(path: str, values: Any) -> Iterator[tuple[str, Any]]:
         yield path, values
 
 
+def _bounded(fields: Iterable[Any], columns: Iterable[Any], above: str = "") -> Iterator[tuple[str, int, Any]]:
+    """Yield the path, field id and values of each leaf column that has bounds: it is in no list and no map."""
+    import pyarrow as pa
+
+    for leaf, column in zip(fields, columns, strict=True):
+        if pa.types.is_struct(leaf.type):
+            yield from _bounded(leaf.type, column.flatten(), f"{above}{leaf.name}.")
+        elif not pa.types.is_nested(leaf.type):
+            yield f"{above}{leaf.name}", int(leaf.metadata[b"PARQUET:field_id"]), column
+
+
 def _has_nan(table: Any) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -439,6 +496,13 @@ def _has_nan(table: Any) -> bool:
         for values, column in zip(table.columns, table.schema, strict=True)
         if pa.types.is_floating(column.type)
     )
+
+
+def _is_read_alike(kind: str, wanted: str) -> bool:
+    """Whether DuckDB reads a type of a file as another as Iceberg does; as text, it escapes bytes beyond ASCII."""
+    if kind.startswith("DECIMAL") and wanted.startswith("DECIMAL"):
+        return kind.rpartition(",")[2] == wanted.rpartition(",")[2]
+    return kind == wanted or kind in _WIDENED.get(wanted, ())
 
 
 def _text(value: str) -> str:

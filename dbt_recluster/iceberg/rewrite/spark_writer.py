@@ -70,7 +70,7 @@ class SparkWriter:
         writers = [plan for plan in plans for _ in range(plan.blocks)]
         tag, files = str(uuid.uuid4()), [file for plan in plans for file in plan.group.files]
         group_of = {file.path: number for number, plan in enumerate(plans) for file in plan.group.files}
-        with staged(self.table, files) as (frame, schema):
+        with staged(self.table, files, is_exact=True) as (frame, schema):
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
             if not schema.asStruct().equals(self.target.java.schema().asStruct()):
                 raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")

@@ -14,8 +14,9 @@ MEMORY = 128 << 20
 
 @pytest.mark.parametrize("wide_first", [True, False])
 def test_a_file_of_wide_rows_takes_half_of_the_memory(tmp_path: Path, wide_first: bool) -> None:
-    schema = pa.schema([("k", pa.int64()), ("s", pa.binary())])
-    job = NativeJob("id", schema, (), (), (), (), {}, PARQUET, MEMORY)
+    fields = [("k", pa.int64()), ("s", pa.binary())]
+    schema = pa.schema([pa.field(*field, metadata={"PARQUET:field_id": str(n)}) for n, field in enumerate(fields)])
+    job = NativeJob("id", schema, (), (), (), (), {}, PARQUET, MEMORY, bound_length=17)
     writer = _FileWriter(job, pyarrow.fs.LocalFileSystem(), str(tmp_path / "a.parquet"), 1000)
 
     def rows(start: int, size: int) -> Any:
@@ -29,6 +30,7 @@ def test_a_file_of_wide_rows_takes_half_of_the_memory(tmp_path: Path, wide_first
             writer.add(rows(100 * number, 30_000 if (number < 25) == wide_first else 8_000))
         file = writer.close()
         assert pool.max_memory() < 1.3 * MEMORY // 2
+        assert [list(map(len, ends)) for ends in file.bounds.values()] == [[17, 17]]
     finally:
         pa.set_memory_pool(before)
     table = pa.parquet.read_table(tmp_path / "a.parquet")
