@@ -185,7 +185,7 @@ class TestMoney(Operations):
         assert page.count("EUR ") >= 6  # the row of the index, the facts, and what they assume
 
 
-RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1")
+RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1").replace("500", "100")
 
 
 class TestMetricsFile(Operations):
@@ -257,7 +257,7 @@ class TestMetricsFile(Operations):
 class TestFailedRecluster(Operations):
     """A merge that fails is a warning of dbt, on the model's line, and the table fails until one succeeds."""
 
-    MODELS = {"events.sql": AUTOMATIC.replace("cluster_by", "recluster_depth=1, cluster_by")}
+    MODELS = {"events.sql": RECLUSTERED}
     LOADS = 1
 
     @pytest.mark.parametrize("is_recorded", [True, False])

@@ -303,8 +303,8 @@ for name, function in inspect.getmembers(maintenance, inspect.isfunction):
 
 
 def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any, schema: str) -> None:
-    plain = keyed(spark, schema, "plain", rows=500)
-    own = keyed(spark, schema, "own", rows=500, block_rows=400, depth=1, where="k < 300")
+    plain = keyed(spark, schema, "plain", rows=600)
+    own = keyed(spark, schema, "own", rows=600, block_rows=400, depth=1, where="k < 300")
     assert (
         clustering_information(spark, own)["fragmentation"]
         == clustering_information(spark, plain, block_rows=400)["fragmentation"]
