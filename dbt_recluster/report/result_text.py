@@ -20,12 +20,7 @@ RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
 _HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
-# Notes on what is not in every history, by its figure.
-_NOTES = {
-    "benefit_cost": "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each "
-    "row rewritten; left: the greatest ratio of blocks not merged.",
-    "rows_undone": "undone: rows that reclustering had written, and that another writer's rewrite merged with others.",
-}
+_UNDONE_NOTE = "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
 
 
 class ProgressLines:
@@ -146,8 +141,7 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     orphans = f". {orphan_note(result.table, result.orphans)}" if result.orphans else ""
     lines = [f"{name}: {', '.join(done)}{orphans}", outcome]
     if result.key_read_bytes is not None:
-        opened = key_read_text(result.key_read_bytes, result.key_read_row_groups)
-        lines.append(f"a read of one key opens about {opened}")
+        lines.append(f"a read of one key opens about {size(result.key_read_bytes)}")
     return "\n  ".join(lines)
 
 
@@ -167,34 +161,21 @@ def plan_table(result: ReclusterResult) -> str:
             f"{planned.lower} to {planned.upper}",
             str(planned.depth),
             str(planned.expected_depth),
-            ratio_text(planned.benefit_cost, planned.benefit_cost_left),
         )
         for number, planned in enumerate(plan.sets, start=1)
     ]
-    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after", "benefit/cost")
+    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after")
     seconds = "duration unknown, because the snapshots record no recluster of this table"
     if plan.estimated_seconds is not None:
         seconds = f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
     change = depths(result.depth_before, plan.expected_depth, "about ")
     total = f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; depth {change}"
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
-        before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
-        after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
-        total += f"\na read of one key opens about {before} -> {after}"
+        opened = f"{size(plan.key_read_bytes)} -> {size(plan.expected_key_read_bytes)}"
+        total += f"\na read of one key opens about {opened}"
     if plan.writer != "native":
         total += f"\nSpark writes the blocks, not the native writer: {plan.writer.removeprefix('spark: ')}"
     return f"{table(header, rows)}\n{total}"
-
-
-def key_read_text(opened: int, row_groups: float | None) -> str:
-    """Return what a read of one key opens: ``12.0 MB in 3 row groups``."""
-    number = f"{row_groups or 0:.1f}".removesuffix(".0")
-    return f"{size(opened)} in {number} row group{'' if number == '1' else 's'}"
-
-
-def ratio_text(ratio: float | None, left: float | None) -> str:
-    """Return ``4.6 (2.9 left)``: the benefit-cost ratio of merged blocks, and the best of those left."""
-    return "" if ratio is None else f"{ratio:.3g}" + ("" if left is None else f" ({left:.3g} left)")
 
 
 def balance_text(rewritten: int, saved: int) -> str:
@@ -221,7 +202,7 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         return f"{values['table']}: no commit{since}"
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [note for name, note in _NOTES.items() if any(entry[name] for entry in entries)]
+    notes = [_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else []
     notes += [] if prices is None else [f"in all {prices.text(values['spent'])}; {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
@@ -247,7 +228,6 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "size": change("bytes", size),
         "rows": change("rows") + undone,
         "depth": "" if before is None or after is None else depths(before, after),
-        "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
@@ -271,9 +251,7 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    undone, key_read, opened = values["rows_undone"], None, []
-    if "key_read_bytes" in values:
-        key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    undone, key_read, opened = values["rows_undone"], values.get("key_read_bytes"), []
     if curve := values.get("curve"):
         blocks, at_once = curve["total_block_count"], curve["sorted_block_count"]
         opened = [
@@ -294,10 +272,9 @@ def information(values: Mapping[str, Any]) -> str:
         ("rows undone", undone_text(undone) if undone else None),
         *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
-        ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
+        ("read of one key", f"about {size(key_read)}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:.1f}"),
         ("clustering ratio", f"{values['clustering_ratio']:.1f} of 100"),
-        ("relative clustering ratio", f"{values['relative_clustering_ratio']:.2f} of 1"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
     by_level = [
