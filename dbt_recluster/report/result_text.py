@@ -20,7 +20,7 @@ RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
 _HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
-_UNDONE_NOTE = "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
+_UNDONE_NOTE = "clustered: rows that reclustering had written, and that another writer's rewrite merged with others."
 
 
 class ProgressLines:
@@ -65,10 +65,10 @@ def _describe(progress: Progress) -> str:
 
 
 def standing(depth: float | None, threshold: float | None, word: str = "depth ") -> str:
-    """Return the depth beside its threshold, ``depth 1.4, below 4``; empty if no depth is known."""
+    """Return the depth beside its threshold, ``depth 1.4, at most 4``; empty if no depth is known."""
     if depth is None or threshold is None:
         return "" if depth is None else f"{word}{depth:.1f}"
-    relation = "below" if depth < threshold else "above" if depth > threshold else "at most"
+    relation = "above" if depth > threshold else "at most"
     return f"{word}{depth:.{_decimals(depth, threshold)}f}, {relation} {threshold:.4g}"
 
 
@@ -190,8 +190,8 @@ def loss_text(loss: int) -> str:
 
 
 def undone_text(rows: int) -> str:
-    """Return how many clustered rows other writers have merged."""
-    return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
+    """Return how many rows of ours other writers have merged."""
+    return f"{count_noun(rows, 'row')} that reclustering had written"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
@@ -218,7 +218,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
             return text(removed) if of == "rows" else f"{text(removed)} -> {text(added)}"
         return " ".join(f"{sign}{text(count)}" for sign, count in (("-", removed), ("+", added)) if count)
 
-    undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
+    undone = f" ({entry['rows_undone']:,} clustered)" if entry["rows_undone"] and not is_recluster else ""
     return {
         "time (UTC)": moment_text(entry["at"])[:19],
         "what": entry["kind"],
@@ -235,12 +235,9 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
     }
 
 
-_OVERVIEW = ("table", "verdict", "depth", "threshold", "loaded", "rewritten", "last recluster", "gain")
+_OVERVIEW = ("table", "verdict", "depth", "threshold", "loaded", "rewritten", "last recluster")
 _OVERVIEW_BYTES = ("loaded_bytes_week", "rewritten_bytes_week")
-_OVERVIEW_NOTE = (
-    "loaded, rewritten: in the past 7 days. last recluster: UTC. gain: blocks fewer that a query for one key opens, "
-    "for\neach GB that a recluster rewrites."
-)
+_OVERVIEW_NOTE = "loaded, rewritten: in the past 7 days. last recluster: UTC."
 _MOST_LINES = 20
 
 
@@ -265,11 +262,11 @@ def information(values: Mapping[str, Any]) -> str:
     figures = [
         ("depth", _depth_and_verdict(values)),
         ("snapshot", f"{values['snapshot_id']} of {moment_text(values['snapshot_at'])}"),
-        ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
+        ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} of a single key)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
-        ("rows undone", undone_text(undone) if undone else None),
+        ("merged by others", undone_text(undone) if undone else None),
         *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
         ("read of one key", f"about {size(key_read)}, by the sizes of files" if key_read else None),
@@ -335,7 +332,7 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
     for name, part in parts:
         sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
-        rows.append((name, "", "", "", *sums, "", "", *_money(part, prices)))
+        rows.append((name, "", "", "", *sums, "", *_money(part, prices)))
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
     lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
@@ -353,8 +350,7 @@ def _overview_row(of: Overview) -> tuple[str, ...]:
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
     last = "-" if of.last_recluster is None else moment_text(of.last_recluster)[:16]
-    gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:,.1f}"
-    return of.table, of.verdict, depth, threshold, *sizes, last, gain
+    return of.table, of.verdict, depth, threshold, *sizes, last
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
