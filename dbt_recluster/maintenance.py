@@ -119,7 +119,7 @@ def _warnings(call: Call) -> Iterator[str]:
             model.check_key(call.target.relation, call.table.key)
         elif own is not None and str(own).lower() != str(call.table.key).lower():
             if own.curve:  # a recluster by hand records it too
-                yield f"it was clustered by {own}, and is again once a model runs that has this cluster_by"
+                yield f"the next run of its model changes the key back to {own}"
             else:
                 yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
     if model is None:
@@ -134,7 +134,7 @@ def _warnings(call: Call) -> Iterator[str]:
         return
     yield from model.unknown
     if model.sorted_by is not None and not sort_order.is_cluster_key(call.opened.iceberg, call.table.key):
-        yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
+        yield f"the cluster key {call.table.key} overrides its model's sorted_by ({model.sorted_by})"
 
 
 def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:

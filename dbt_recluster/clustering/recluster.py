@@ -1,7 +1,4 @@
-"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop.
-
-Each part of a round is a function of records.
-"""
+"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop."""
 
 from __future__ import annotations
 

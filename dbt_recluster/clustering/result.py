@@ -217,7 +217,7 @@ class ReclusterResult:
         seconds: Wall time of the whole call.
         reason: Why it ended.
         purpose: What the merges were for, besides a depth that they have lowered; empty if nothing else.
-        cause: The part of the reason that depth, threshold and verdict leave open.
+        cause: The reason without the depth comparison.
         held: With ``dry_run``, what keeps builds, or a suspension everybody, from reclustering it now; or None.
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.

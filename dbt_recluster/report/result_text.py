@@ -73,7 +73,7 @@ def standing(depth: float | None, threshold: float | None, word: str = "depth ")
 
 
 def _caused(text: str, result: ReclusterResult) -> str:
-    """Return a text with what merges were for, and the part of the reason that depth and threshold leave open."""
+    """Return a text with what merges were for, and the reason without the depth comparison."""
     return ": ".join(filter(None, [text, "; ".join(filter(None, [result.purpose, result.cause]))]))
 
 
