@@ -34,7 +34,7 @@ from tables import (
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
-from dbt_recluster.iceberg.rewrite.native import SWITCH, NativeWriter
+from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
@@ -442,6 +442,8 @@ def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
         ({"master": "yarn"}, 192),  # of the least overhead, 384
         ({"master": "yarn", "executor.cores": "4", "executor.memory": "8g"}, 0),  # 819 for four cores
         ({"master": "yarn", "executor.cores": "4", "executor.memoryOverhead": "4096"}, 512),
+        ({"master": "yarn", "yarn.executor.memoryOverhead": "1g"}, 512),
+        ({"master": "yarn", "executor.memory": "8g", "yarn.executor.memoryOverheadFactor": "0.1875"}, 768),  # of EMR
         ({"master": "yarn", "executor.memory": "8g", "executor.memoryOverheadFactor": "0.2"}, 819),
         (
             {
@@ -466,8 +468,7 @@ def test_a_task_gets_half_of_its_share_for_python(spark: Any, given: dict[str, s
 
 def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of executors has no dbt-recluster."""
-    from pyspark import RDD
-    from pyspark.serializers import CPickleSerializer
+    from pyspark import RDD, SparkContext
 
     sent: list[bytes] = []
 
@@ -475,13 +476,13 @@ def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest
         sent.append(cloudpickle.dumps(function))
         return mapped(self, function)
 
-    def remember_tasks(*arguments: Any) -> Any:
-        sent.append(CPickleSerializer().dumps(tasks := divide(*arguments)))
-        return tasks
+    def remember_tasks(self: Any, rows: Any, count: int) -> Any:
+        sent.extend(pickled for *_, pickled in rows)
+        return parallelize(self, rows, count)
 
-    mapped, divide = RDD.map, NativeWriter._tasks
+    mapped, parallelize = RDD.map, SparkContext.parallelize
     monkeypatch.setattr(RDD, "map", remember)
-    monkeypatch.setattr(NativeWriter, "_tasks", remember_tasks)
+    monkeypatch.setattr(SparkContext, "parallelize", remember_tasks)
     name = make_table(spark, schema, files=3, rows=200)
     assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     assert writers(spark, name) == ["native"]
@@ -502,7 +503,7 @@ def test_workers_without_the_packages_are_named_once(
         table = make_table(spark, schema, files=3, rows=200, name=name)
         assert recluster(spark, table, "k", depth=1, block_rows=200).rounds
         assert writers(spark, table) == ["spark: packages"]
-    warned = [record.message for record in caplog.records if "packages: pyarrow is missing" in record.message]
+    warned = [record.message for record in caplog.records if "packages: duckdb is missing" in record.message]
     assert len(warned) == 1
 
 

@@ -12,6 +12,7 @@ import functools
 import itertools
 import operator
 import os
+import pickle
 import select
 import shutil
 import stat
@@ -101,22 +102,27 @@ def file_location(directory: str, job_id: str, task: int, attempt: int, number: 
     return f"{directory}/{task:05d}-{attempt}-{job_id}-{number:05d}.parquet"
 
 
-def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[PieceResult]:
-    """Write the blocks of one numbered task. Return a reason instead of failing where Spark's writer may succeed."""
-    task, pieces = numbered
+def write_pieces(numbered: tuple[int, Sequence[tuple[int, int]], bytes]) -> list[PieceResult]:
+    """Write the blocks of one task. Return a reason instead of failing where Spark's writer may succeed.
+
+    ``numbered`` has the number of the task, the group and the first block of each piece, and pickled, the job and the
+    pieces.
+    """
+    task, places, pickled = numbered
     try:
         import duckdb
         import pyarrow
         import pyarrow.parquet
 
+        job, pieces = pickle.loads(pickled)
         if job.store is not None:
             import fsspec  # noqa: F401
     except ImportError as e:
-        return [(piece.group, piece.first, f"packages: {e.name} is missing") for piece in pieces]
+        return [(group, first, f"packages: {e.name} is missing") for group, first in places]
     for package, least in ((duckdb, 2), (pyarrow, 23)):
         if int(package.__version__.partition(".")[0]) < least:
             reason = f"packages: {package.__name__} {package.__version__} is older than {least}"
-            return [(piece.group, piece.first, reason) for piece in pieces]
+            return [(group, first, reason) for group, first in places]
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
