@@ -317,6 +317,25 @@ def test_times_in_milliseconds_are_not_taken_for_microseconds(spark: Any, schema
     assert spark.sql(f"select count(*) from {name} where ts >= timestamp_micros(500000)").first()[0] == 500
 
 
+@pytest.mark.parametrize("kind", ["string", "timestamp"])
+def test_types_that_duckdb_reads_otherwise_are_left_to_spark(spark: Any, schema: str, kind: str) -> None:
+    """Text of files that do not say it is text, and nanoseconds, which are microseconds to Iceberg."""
+    name = create_table(spark, f"{schema}.t", f"k int, v {kind}")
+    for load in range(2):
+        keys = pa.array(range(load, 900, 2), pa.int32())
+        text = pa.array([f"{'aéz'[key % 3]}é" for key in keys.to_pylist()]).cast(pa.binary())
+        values = text if kind == "string" else keys.cast(pa.int64()).cast(pa.timestamp("ns", "UTC"))
+        append_files(
+            spark,
+            name,
+            [pa.table([keys, values], ["k", "v"])],
+            use_dictionary=kind == "timestamp",
+            write_statistics=False,
+        )
+    assert recluster_keeping_rows(spark, name, "k", depth=1, block_rows=500).rounds
+    assert writers(spark, name) == ["spark: types"]
+
+
 def test_names_that_avro_does_not_allow_keep_their_metrics_modes(spark: Any, schema: str) -> None:
     """Files have other names for such columns; and of more than 100 columns, those of the key have bounds."""
     properties = {"write.metadata.metrics.column.pii-mail": "none", "write.metadata.metrics.column.a b.c-d": "counts"}
