@@ -1,4 +1,4 @@
-"""No merge hides a row: random tables of many writers, read by several engines around every bound of their manifests."""
+"""No merge hides a row: random tables of many writers, read by several engines at every bound in their manifests."""
 
 import math
 import random
