@@ -1,4 +1,4 @@
-"""No merge hides a row: random tables of many writers, read by several engines at every bound in their manifests."""
+"""No merge hides a row: random tables of many writers, read by several engines around every bound."""
 
 import math
 import random
@@ -39,7 +39,7 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow, java_items, java_li
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import quote
-from dbt_recluster.maintenance import clustering_history, recluster
+from dbt_recluster.maintenance import recluster
 
 KINDS = {
     "string": pa.string(),
@@ -443,6 +443,12 @@ class Predicate:
         own = self._in_pyiceberg()
         return px.And(own, px.NotNaN(self.column.name)) if self.is_range_of_floats else own
 
+    def is_right_in_pyiceberg(self, without_ids: bool) -> bool:
+        """Return False for what pyiceberg has wrong: dots in names, infinite floats, columns that files lack."""
+        is_infinite = self.column.kind == "float" and any(math.isinf(value.as_py()) for value in self.values)
+        has_column = self.column.name != "p" or not without_ids
+        return has_column and not is_infinite and "." not in self.column.name and self.operator != "!="
+
     @property
     def is_range_of_floats(self) -> bool:
         return self.column.kind in ("float", "double") and not self.operator.startswith("is")
@@ -543,6 +549,24 @@ class Reader:
                     if column.is_plain and ids[column.name] in of_file:
                         bound = bytes(of_file[ids[column.name]].array())
                         found.setdefault(column.name, []).append(decode(bound, column.arrow))
+        return found
+
+    def counts(self, predicates: Sequence[Predicate]) -> dict[str, list[Any]]:
+        """Return what each engine counts; None where it cannot read the table or has a predicate wrong itself."""
+        found: dict[str, list[Any]] = {"Spark": self.by_spark(predicates, vectorized=False)}
+        without_ids = bool(self.paths & self.builder.without_ids)
+        if not self.paths & self.builder.not_vectorized:
+            found["Spark, vectorized"] = self.by_spark(predicates, vectorized=True)
+        if not self.deletes and not without_ids:
+            found["DuckDB"] = self.by_duckdb(predicates)
+        found["pyiceberg"] = (
+            [
+                self.by_pyiceberg(predicate) if predicate.is_right_in_pyiceberg(without_ids) else None
+                for predicate in predicates
+            ]
+            if "EQUALITY_DELETES" not in self.deletes
+            else [None] * len(predicates)
+        )
         return found
 
     def by_spark(self, predicates: Sequence[Predicate], vectorized: bool) -> list[int]:
@@ -654,52 +678,40 @@ def key_of(rng: random.Random, case: Case, columns: Sequence[Column]) -> list[st
     return [name]
 
 
-def check(spark: Any, schema: str, case: Case, directory: Path) -> list[str]:
-    """Merge the table of a case by both writers and compare what readers find; return the writers."""
+def check(spark: Any, schema: str, case: Case, directory: Path) -> None:
+    """Merge the table of a case by both writers and compare what readers find."""
     builder = Builder(spark, schema, case, directory)
     builder.build()
     rng = random.Random(case.seed)
     key, branch = key_of(rng, case, builder.columns), "b" if case.branch else None
     if branch:  # whose key is that of main
         TableChange(parse_cluster_key(key).check(builder.table.columns())).commit(builder.table)
-    reader = Reader(builder, builder.name)
+    names = {"native": builder.name, "spark": f"{schema}.again"}
+    for name in (names["spark"], f"{schema}.before"):
+        call(spark, "register_table", name, f"metadata_file => '{metadata_file(spark, builder.name)}'")
+    reader = Reader(builder, f"{schema}.before")
     rows = reader.rows()
     truth, before = Truth(rows, reader.columns), reader.bounds()
-    names = {"native": builder.name, "spark": f"{schema}.again"}
-    call(spark, "register_table", names["spark"], f"metadata_file => '{metadata_file(spark, builder.name)}'")
-    writers = []
     for method, name in names.items():
         with merge_method(method):
             recluster(spark, name, key, depth=1, block_rows=case.block_rows, final=True, branch=branch)
-        entries = clustering_history(spark, name).entries
-        writers += [str(entry.writer) for entry in entries if entry.is_recluster]
         after = Reader(builder, name)
         truth.check_same(after.rows())
         asked = predicates(rng, after, rows, [before, after.bounds()])
-        expected = [truth.count(predicate) for predicate in asked]
-        found = {"Spark": after.by_spark(asked, vectorized=False)}
-        if not after.paths & builder.not_vectorized:
-            found["Spark, vectorized"] = after.by_spark(asked, vectorized=True)
-        if not after.deletes and not after.paths & builder.without_ids:
-            found["DuckDB"] = after.by_duckdb(asked)
-        # Not what pyiceberg has wrong: dots in names, infinite floats, and columns that files lack.
-        knows_partition = not after.paths & builder.without_ids
-        is_read = [
-            "EQUALITY_DELETES" not in after.deletes
-            and "." not in predicate.column.name
-            and predicate.operator != "!="
-            and (predicate.column.name != "p" or knows_partition)
-            and not (predicate.column.kind == "float" and any(math.isinf(value.as_py()) for value in predicate.values))
-            for predicate in asked
-        ]
-        found["pyiceberg"] = [
-            after.by_pyiceberg(predicate) if can_read else count
-            for predicate, count, can_read in zip(asked, expected, is_read, strict=True)
-        ]
-        for engine, counts in found.items():
-            wrong = [of for of in zip(asked, counts, expected, strict=True) if of[1] != of[2]]
-            assert not wrong, f"{method} {engine} {wrong}"[:1000]
-    return writers
+        expected, found = [truth.count(predicate) for predicate in asked], after.counts(asked)
+        wrong = {
+            (engine, asked[place]): (counts[place], expected[place])
+            for engine, counts in found.items()
+            for place in range(len(asked))
+            if counts[place] not in (None, expected[place])
+        }
+        # Files of milliseconds have bounds that hide their rows, and no merge may have read them: as before, or better.
+        if wrong:
+            first = reader.counts(asked)
+            for (engine, predicate), (count, wanted) in wrong.items():
+                known = first.get(engine, expected)[asked.index(predicate)]
+                least, most = sorted((wanted if known is None else known, wanted))
+                assert least <= count <= most, f"{method} {engine} {predicate}: {known} to {wanted}, not {count}"
 
 
 @settings(
