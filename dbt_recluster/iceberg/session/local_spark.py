@@ -137,7 +137,7 @@ def spark_home() -> Path:
     """Return the directory of the Spark that pyspark starts."""
     from pyspark.find_spark_home import _find_spark_home
 
-    return Path(_find_spark_home())  # type: ignore[no-untyped-call]
+    return Path(_find_spark_home())
 
 
 def _spark_and_scala() -> tuple[str, str] | None:
