@@ -1,8 +1,7 @@
 """What the command remembers: tables of which it found nothing to do, and to which nobody has written since.
 
 Every commit, of rows or of properties, gives a table another metadata file. So while the catalog names the one that
-the last command has read, the same command finds the same, and pyiceberg asks the catalog without starting Spark.
-Catalogs that it cannot ask as Spark does (JDBC, Hadoop, an embedded lake) always start Spark.
+the last command has read, the same command finds the same, and pyiceberg asks a REST catalog without starting Spark.
 """
 
 from __future__ import annotations
@@ -24,15 +23,8 @@ from dbt_recluster.operations.declaration import Answer
 
 logger = logging.getLogger(__name__)
 
-# The types of catalog whose settings have the same names in pyiceberg, by type or class.
-_TYPES = {
-    "rest": "rest",
-    "glue": "glue",
-    "hive": "hive",
-    "org.apache.iceberg.rest.RESTCatalog": "rest",
-    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
-    "org.apache.iceberg.hive.HiveCatalog": "hive",
-}
+# The settings of other catalogs have other names in pyiceberg, or it has no such catalog.
+_REST = ("rest", "org.apache.iceberg.rest.RESTCatalog")
 # Of a threshold `auto`, and of options that go by time, only the table itself knows the present value.
 _SECONDS = 24 * 60 * 60
 
@@ -94,8 +86,8 @@ class UnchangedTables:
             return None
         given = {key.removeprefix(f"{prefix}."): value for key, value in self._settings.items() if key != prefix}
         properties = {key: value for key, value in given.items() if not key.startswith("spark.")}
-        kind = _TYPES.get(properties.pop("catalog-impl", "") or properties.pop("type", ""))
-        return None if kind is None else {**properties, "type": kind}
+        implementation = properties.pop("catalog-impl", "") or properties.get("type")
+        return {**properties, "type": "rest"} if implementation in _REST else None
 
     def _metadata_file(self, table: str) -> str:
         from pyiceberg.catalog import load_catalog
