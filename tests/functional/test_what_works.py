@@ -65,7 +65,7 @@ class TestWhatWorks:
     }
 
     @pytest.mark.thorough
-    def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
+    def test_a_contract_holds_docs_persist_and_hooks_run_around_a_build(self, project: Any, spark: Any) -> None:
         for load in range(3):
             run_dbt(["run", "--select", "contracted", "--vars", f"load: {load}"])
         table = f"{project.test_schema}.contracted"
