@@ -128,8 +128,8 @@ def table_overview(
 ) -> Overview:
     """Return the line of a table that is reclustered with some options.
 
-    If ``exact``, ignore what the last round recorded and plan again. A table that could not record the ``failure`` of the
-    last attempt to recluster it has it from the caller.
+    If ``exact``, ignore what the last round recorded and plan again. The caller passes the ``failure`` of the last
+    recluster that the table could not record.
     """
     figures = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
     failure = table.failure or failure

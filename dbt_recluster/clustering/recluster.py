@@ -398,7 +398,9 @@ class Recluster:
         """Record the reason of a plan, and depth, threshold and verdict of the whole table."""
         result, table, whole = self._result, self._table, facts.plan
         result.limited = plan.limited
-        result.reason, result.cause = reason_text(plan.reasons), cause_text(plan.reasons)
+        result.reason = reason_text(plan.reasons)
+        is_told = not self._is_after_build  # not at each build
+        result.cause = cause_text([each for each in plan.reasons if is_told or each.kind is not Why.SMALL_TABLE])
         is_lowered = (result.depth_before or 0.0) > (whole.depth or 0.0)
         purposes = [reason for kind, reason in self._purposes.items() if kind is not Why.DEPTH or not is_lowered]
         result.purpose = reason_text(purposes)

@@ -17,8 +17,8 @@ from dbt_recluster.planner.strategies import BY_NAME, STRATEGIES
 LEAST_SHARE = 4.0
 # A table with fewer full blocks has little to skip.
 LEAST_FULL_BLOCKS = 8
-# Small blocks of such a table that are worth a compaction. Iceberg packs as many into one task of a scan, of 128 MB at
-# 4 MB for each file; a scan of 32 takes 1.4 to 2.1 times as long as of one, and of 16 at most 1.2 times.
+# Small blocks of such a table that are worth a compaction: Iceberg packs as many into one task of a scan, since each
+# counts as 4 MB of its 128 MB.
 MANY_SMALL = 32
 
 

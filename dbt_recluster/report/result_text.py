@@ -81,13 +81,16 @@ def model_line(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
     if result.suspended and not result.rounds:
         return not_reclustered(result)
+    depth, threshold = result.depth_after, result.threshold
+    is_above = bool(depth and threshold and depth > threshold)
+    if is_above and result.verdict == "well clustered":  # a small table, or one whose levels are below
+        is_above, threshold = False, None
     if not result.rounds:
-        now = standing(result.depth_after, result.threshold)
+        now = standing(depth, threshold)
         waits = now and result.waits_for
         return f"{now}; next recluster after {waits}" if waits else _caused(now, result)
-    depth, threshold = result.depth_after, result.threshold
     change = f"depth {depths(result.depth_before, depth)}"
-    above = f"above {threshold:.4g}" if depth and threshold and depth > threshold else ""
+    above = f"above {threshold:.4g}" if is_above else ""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
     loss = "" if result.loss is None else loss_text(result.loss)
     return _caused(", ".join(filter(None, [change, above, blocks, loss])), result)
