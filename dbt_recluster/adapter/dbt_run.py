@@ -26,7 +26,7 @@ from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.connections import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import failure, logger, message
+from dbt_recluster.adapter.dbt_errors import failure, logger
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
@@ -111,8 +111,8 @@ class DbtRun:
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
-        for warning in record_metrics(self.done, self.metrics):
-            logger.warning(warning)
+        if warnings := record_metrics(self.done, self.metrics):
+            _at_close(lambda: _warn(warnings))
         if self.few_blocks:
             logger.info(few_blocks(sorted(self.few_blocks)))
         self.done, self.few_blocks = [], set()
@@ -237,6 +237,30 @@ class AfterBuild:
         return note if depth is None else f"{note}, depth now {depth:.1f}"
 
 
+def _at_close(call: Callable[[], object]) -> None:
+    """Call when dbt's command ends: it closes its connections before it writes its files."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(call)
+    else:
+        call()
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    """Warn at the end of a command; with ``--warn-error``, log errors and end with one, after dbt's own files."""
+    error = None
+    for warning in warnings:
+        try:
+            warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
+        except DbtBaseException as e:
+            logger.error(warning)
+            error = e
+    if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
+        from dbt.cli.exceptions import ExceptionExit
+
+        raise ExceptionExit(error)
+
+
 # The file for spark-submit; `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
@@ -251,13 +275,10 @@ class RunSubmission:
         self.tables: list[str] = []
 
     def submit_at_end(self) -> None:
-        """Submit when dbt's command ends: it closes its connections before it writes its files."""
+        """Submit when dbt's command ends."""
         tables, self.tables = list(dict.fromkeys(self.tables)), []
-        context = click.get_current_context(silent=True)
-        if tables and context is not None:
-            context.call_on_close(lambda: self._submit(tables))
-        elif tables:
-            self._submit(tables)
+        if tables:
+            _at_close(lambda: self._submit(tables))
 
     def _submit(self, tables: Sequence[str]) -> None:
         count = count_noun(len(tables), "table")
@@ -272,17 +293,7 @@ class RunSubmission:
                     warnings += warnings_of(answer.table, answer)
         except SubmitError as e:
             warnings.append(failure_of_build(", ".join(tables), e))
-        error = None
-        for warning in warnings:
-            try:  # as macros warn: --warn-error makes it an error
-                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
-            except DbtBaseException as e:
-                logger.error(message(e))
-                error = e
-        if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
-            from dbt.cli.exceptions import ExceptionExit
-
-            raise ExceptionExit(error)
+        _warn(warnings)
 
     def _arguments(self) -> list[str]:
         """Return the job's arguments."""
