@@ -63,6 +63,10 @@ class NotAnIcebergTableError(ReclusterError):
     """The name is not that of the main branch of an Iceberg table."""
 
 
+class MissingTableError(NotAnIcebergTableError):
+    """There is no such table."""
+
+
 class OtherFormatError(NotAnIcebergTableError):
     """The name is that of a view, or of a table of another format than Iceberg's."""
 

@@ -104,7 +104,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
-    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning.text) for verdict, meaning in VERDICTS.items()]
+    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning) for verdict, meaning in VERDICTS.items()]
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
 
 

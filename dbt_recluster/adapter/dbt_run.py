@@ -10,9 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,9 +27,10 @@ from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.connections import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import failure, logger
+from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
+from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
@@ -41,16 +43,23 @@ from dbt_recluster.operations.declaration import (
     Answer,
     Call,
     RunBudget,
-    current_depth,
     record_metrics,
 )
-from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_similar
-from dbt_recluster.report.result_text import few_blocks, has_few_blocks, model_line, not_reclustered, recluster_line
+from dbt_recluster.operations.tables import (
+    MODEL_OPTIONS,
+    ModelOptions,
+    Target,
+    clustered_targets,
+    is_similar,
+    target_of,
+)
+from dbt_recluster.report.result_text import model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 # A hook without a statement that the adapter adds to a microbatch model: dbt leaves it to the last batch.
 LAST_BATCH = "{# the last batch, for dbt-recluster #}"
+_LONGEST_NOTE = 150
 _NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING, BUDGET, METRICS, PRICES)))
 
 
@@ -80,12 +89,18 @@ class DbtRun:
         self.tables = tables
         self.budget = RunBudget()
         self._warned: set[str] = set()
-        self.few_blocks: set[str] = set()
-        self.metrics: Path | None = None
-        self.done: list[Answer] = []
+        self.failed: set[str] = set()  # ids of the nodes whose recluster failed
+        self._metrics: Path | None = None
+        self._measured: dict[str, Target] = {}  # at the end, by name
+        self._project: Collection[str] = ()  # tables of the project that are clustered
         self.submission: RunSubmission | None = None
         if (credentials := tables.session.credentials).recluster_submit is not None:
             self.submission = RunSubmission(credentials, Path(adapter.config.project_target_path))
+
+    def count_as_warning(self, unique_id: str) -> None:
+        """Have dbt count a node under WARN, though it is built."""
+        self.failed.add(unique_id)
+        _count_failed_reclusters()
 
     def warn_once(self, subject: str) -> bool:
         """Return whether to warn of ``subject``: once in an invocation."""
@@ -107,17 +122,46 @@ class DbtRun:
     def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the settings."""
         self.budget.total = settings.budget
-        return DbtContext(self._adapter, self.tables, self.budget, trigger)
+        failures = FailureFile(Path(self._adapter.config.project_target_path) / "recluster_failures.json")
+        return DbtContext(self._adapter, self.tables, self.budget, trigger, not settings.is_off, failures)
+
+    def measure(self, macros: Mapping[str, Any], settings: RunVars) -> None:
+        """Measure a node's table at the end of the run for the metrics, whatever becomes of the node."""
+        if settings.metrics is None or self.submission is not None or self.tables.session.missing_reason:
+            return
+        nodes = macros["graph"]["nodes"]
+        self._project = self._project or {target.relation for target in clustered_targets(nodes.values())}
+        target = target_of(nodes[macros["model"]["unique_id"]])
+        if target.relation in self._project:
+            self._metrics, self._context = settings.metrics, self.context(settings)
+            self._measured[target.relation] = target
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
-        if warnings := record_metrics(self.done, self.metrics):
+        answers = [Answer(name, call=Call(target, {}, self._context)) for name, target in self._measured.items()]
+        if warnings := record_metrics(answers, self._metrics, self._project):
             _at_close(lambda: _warn(warnings))
-        if self.few_blocks:
-            logger.info(few_blocks(sorted(self.few_blocks)))
-        self.done, self.few_blocks = [], set()
+        self._measured, self._project = {}, ()
         if self.submission is not None:
             self.submission.submit_at_end()
+
+
+@cache
+def _count_failed_reclusters() -> None:
+    """Give the results of nodes whose recluster failed the status warn: dbt itself knows only success and error."""
+    from dbt.artifacts.schemas.results import NodeStatus
+    from dbt.task.run import MicrobatchBatchRunner, ModelRunner
+
+    after_execute = ModelRunner.after_execute
+
+    def after(runner: Any, result: Any) -> None:
+        run = getattr(runner.adapter, "run", None)
+        # dbt goes on only after a first batch with success.
+        if not isinstance(runner, MicrobatchBatchRunner) and runner.node.unique_id in getattr(run, "failed", ()):
+            result.status = NodeStatus.Warn if result.status == NodeStatus.Success else result.status
+        after_execute(runner, result)
+
+    ModelRunner.after_execute = after  # type: ignore[assignment, method-assign]
 
 
 @dataclass
@@ -166,11 +210,18 @@ class AfterBuild:
 
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""
-        note = "" if answer.result is None else model_line(answer.result)
-        notes = list(filter(None, [answer.text, note, self._key_note(answer.result)]))
+        result, note = answer.result, ""
+        if answer.error is not None:
+            self.run.count_as_warning(self.macros["model"]["unique_id"])
+            result = ReclusterResult(self._name, str(self.options.cluster_by), verdict="failing", reason=answer.text)
+            note = f"recluster FAILED: {printable(answer.text)[:_LONGEST_NOTE]}"
+        elif result is not None:
+            note = model_line(result)
+        text = answer.text if answer.error is None else ""
+        notes = list(filter(None, [text, note, self._key_note(answer.result)]))
         main = self.macros["load_result"]("main")
-        if main is not None and (answer.result is not None or notes):
-            self.macros["store_result"]("main", response=respond(main.response, answer.result, notes))
+        if main is not None and (result is not None or notes):
+            self.macros["store_result"]("main", response=respond(main.response, result, notes))
         for warning in filter(None, [answer.error, *answer.warnings]):
             self._warn(printable(warning, keep="\n"))
 
@@ -187,16 +238,11 @@ class AfterBuild:
                 result = OPERATIONS["recluster"].run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
-            answer = Answer(name, call=call)
+            return Answer(name)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            answer = Answer(name, error=failure_of_build(name, e), call=call)
+            answer = Answer(name, text=message(e), error=failure_of_build(name, e))
         else:
-            if result.rounds and has_few_blocks(result):
-                run.few_blocks.add(name)
-            answer = Answer(name, result=result, warnings=warnings_of(name, result), call=call)
-        if settings.metrics is not None:
-            run.metrics = settings.metrics
-            run.done.append(answer)
+            answer = Answer(name, result=result, warnings=warnings_of(name, result))
         return answer
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
@@ -231,7 +277,7 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = current_depth(self._call({}))
+                    depth = self._call({}).depth()
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"

@@ -100,6 +100,7 @@ class ModelBuild:
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         self._read_vars()
+        self._run.measure(self._macros, self._settings)
         with as_dbt_errors():
             self._reclusters = check_hooks(self._macros)
         self._is_reclustered = bool(self._reclusters)
@@ -245,6 +246,7 @@ class ModelBuild:
         if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
             self._read_vars()
+            self._run.measure(macros, self._settings)
         self.set_clustering()
         after = self._after_build(macros)
         self._former_key = None

@@ -22,6 +22,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
@@ -43,6 +44,7 @@ from dbt_recluster.operations.tables import (
     Node,
     Target,
     choose,
+    clustered_targets,
     has_table,
     labelled,
     project_queries,
@@ -62,6 +64,8 @@ class DbtContext(Context):
     tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
+    automatic: bool = True
+    failures: FailureFile | None = None
     absent: str = "not built yet as an Iceberg table"
     resume = RESUME_WITH_DBT
 
@@ -164,7 +168,8 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             warn(f"{answer.table}: {warning}")
-    for warning in record_metrics(answers, operation.metrics_path(arguments)):
+    project = {target.relation for target in clustered_targets(macros["graph"]["nodes"].values())}
+    for warning in record_metrics(answers, operation.metrics_path(arguments), project):
         warn(warning)
     summary = _end(operation, answers, arguments, macros["target"])
     if summary.text:

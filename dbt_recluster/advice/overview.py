@@ -6,24 +6,28 @@ The node exporter's textfile collector reads that format.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
+from dbt_recluster.clustering.conditions import table_standing
 from dbt_recluster.clustering.history import RoundSummary, history_entries
-from dbt_recluster.clustering.options import ReclusterOptions, parser
-from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time, parser
+from dbt_recluster.clustering.recluster import Recluster, table_facts
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.verdict import VERDICTS, Stop, Verdict, reason_text, verdict_of
+from dbt_recluster.clustering.table_state import Failure, locked_directory
+from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, Verdict
 from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 from dbt_recluster.planner import Plan, Reason
+from dbt_recluster.text import printable
 
 # Measures that a round's summary has too, with "_after".
 _MEASURES = ("average_depth", "read_depth", "fragmentation")
@@ -37,6 +41,7 @@ class Overview(Result):
         table, cluster_key: The table, and its key.
         verdict: One of the [verdicts](#clustering_overview-verdicts).
         reason: Why.
+        cause: The part of the reason that depth, threshold and verdict leave open.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
@@ -51,7 +56,7 @@ class Overview(Result):
         recluster_bytes: Bytes that reclustering it to the end would read.
         gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
             budget is spent.
-        suspended: Since when it is suspended, or None.
+        suspended, suspended_until: Since when it is suspended, and when that ends by itself; each may be None.
         spent_week, saved_week: Money for the rounds of the past seven days, and for what known reads did not open
             because of them; None without prices too.
         labels: ``tag``, ``group`` and ``owner`` of its model, each a list.
@@ -60,6 +65,7 @@ class Overview(Result):
     table: str
     verdict: Verdict
     reason: str = ""
+    cause: str = ""
     cluster_key: str | None = None
     depth: float | None = None
     average_depth: float | None = None
@@ -78,6 +84,7 @@ class Overview(Result):
     recluster_bytes: int | None = None
     gain_per_gigabyte: float | None = None
     suspended: str | None = None
+    suspended_until: str | None = None
     spent_week: float | None = None
     saved_week: float | None = None
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -117,30 +124,38 @@ def table_overview(
     prices: PriceList | None = None,
     *,
     exact: bool = False,
+    failure: Failure | None = None,
 ) -> Overview:
-    """Return the line of a table that is reclustered with some options; if ``exact``, without expected figures."""
-    recorded = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
+    """Return the line of a table that is reclustered with some options.
+
+    If ``exact``, plan again, whatever the last round recorded. A table that could not record the ``failure`` of the
+    last attempt to recluster it has it from the caller.
+    """
+    figures = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
+    failure = table.failure or failure
+    last = figures["last_recluster"]
+    if failure is not None and last is not None and parse_iso_time(last) > parse_iso_time(failure.at):
+        failure = None
+    facts = Facts(suspension=str(table.suspension or ""), failure=failure.error if failure else "")
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
-        return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
-    try:
-        key = table.key
-        check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
-    except (KeyTypeError, UnsupportedTableError) as e:
-        return Overview(table.name, "not clusterable", str(e), **recorded)
-    planned, measured = _from_blocks(table, options, prices, exact=exact)
-    reasons = planned.reasons
-    if table.suspension is not None:
-        reasons = (Reason(Stop.SUSPENDED, (table.suspension,)),)
-    return Overview(
-        table.name,
-        verdict_of(planned, is_suspended=table.suspension is not None),
-        reason_text(reasons),
-        str(key),
-        planned.depth,
-        threshold=planned.threshold,
-        **recorded,
-        **measured,
-    )
+        facts = replace(facts, keyless="it has no cluster key")
+    else:
+        try:
+            key = table.key
+            check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
+        except (KeyTypeError, UnsupportedTableError) as e:
+            facts = replace(facts, refusal=str(e))
+        else:
+            planned, measured = _from_blocks(table, options, prices, exact=exact)
+            facts = replace(planned, suspension=facts.suspension, failure=facts.failure)
+            depth, threshold = planned.plan.depth, planned.plan.threshold
+            figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
+    found = table_standing(table, options, facts)
+    if found.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
+        need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
+        notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
+        found = replace(found, reasons=(*found.reasons, *notes))
+    return Overview(table.name, found.verdict, found.text, found.cause, **figures)
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
@@ -153,6 +168,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
         "bytes": snapshots[-1].count("total-files-size") if snapshots else 0,
         "last_recluster": rounds[-1].at.isoformat() if rounds else None,
         "suspended": table.suspended,
+        "suspended_until": table.suspension and table.suspension.until,
     }
     for period, days in (("day", 1), ("week", 7)):
         recent = [entry for entry in entries if now - entry.at <= timedelta(days=days)]
@@ -168,7 +184,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
 
 def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None, *, exact: bool
-) -> tuple[Plan, dict[str, Any]]:
+) -> tuple[Facts, dict[str, Any]]:
     """Return a plan of the whole table, empty if the last round left nothing to do, and figures of the table then."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
@@ -185,18 +201,19 @@ def _from_blocks(
     is_clear = depth <= threshold or not policy.by_level
     is_known = bool(depth and threshold) and is_clear and recorded.fragmentation_after is not None
     if is_known and checkpoint.is_of(last[0].id):
-        planned = Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
+        facts = Facts(plan=Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold))
         figures |= {name: getattr(recorded, f"{name}_after") for name in _MEASURES}
     else:
-        planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
-        planned = planned_round.plan
-        measured = table.measure(planned_round.blocks.blocks, policy.block_rows)
+        planned = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
+        facts = table_facts(table, options, planned)
+        measured = table.measure(planned.blocks.planned, policy.block_rows)
         figures |= {name: getattr(measured, name) for name in _MEASURES}
-    if planned.block_sets or planned.limited:
+    admitted = facts.admitted or facts.plan
+    if admitted.block_sets or admitted.limited:
         estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
-    return planned, figures
+    return facts, figures
 
 
 # A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot
@@ -213,6 +230,31 @@ _FIGURES = (
     ("recluster_seconds", "Seconds that rounds of reclustering took", {"7d": "recluster_seconds"}),
     ("conflicts", "Rounds planned again because another writer was faster", {"7d": "conflicts"}),
 )  # fmt: skip
+
+
+# Times of the overview, by the metric's name.
+_TIMES = {
+    "last_recluster_timestamp_seconds": "last_recluster",
+    "suspended_timestamp_seconds": "suspended",
+    "suspended_until_timestamp_seconds": "suspended_until",
+}
+_PREFIX, _MEASURED = "dbt_recluster_table_", "dbt_recluster_measured_timestamp_seconds"
+_HELP = {
+    **{f"{_PREFIX}{name}": meaning for name, meaning, _ in _FIGURES},
+    f"{_PREFIX}last_recluster_timestamp_seconds": "When the last round was committed",
+    f"{_PREFIX}suspended_timestamp_seconds": "Since when the table is suspended",
+    f"{_PREFIX}suspended_until_timestamp_seconds": "When its suspension ends, if it ends by itself",
+    f"{_PREFIX}verdict": "1 for the verdict of the overview",
+    f"{_PREFIX}failure_info": "Why a failing table fails",
+    _MEASURED: "When the figures of the table were measured",
+}
+_LONGEST_REASON = 200
+
+
+class _Sample(NamedTuple):
+    name: str
+    labels: dict[str, str]
+    value: float
 
 
 def parse_metrics_file(name: str, value: Any) -> Path:
@@ -239,33 +281,61 @@ def _regular_file(value: Any) -> Path | None:
 _parse_file = parser("a file, or a new name in a directory that exists", _regular_file)
 
 
-def write_metrics(tables: Sequence[Overview], path: Path) -> None:
-    """Write the figures of tables to a new file and rename it, so that a collector never reads half of it.
+def write_metrics(tables: Sequence[Overview], path: Path, project: Collection[str] | None = None) -> None:
+    """Merge the figures of tables into a file, which is replaced at once, so that a collector never reads half of it.
+
+    The figures of other tables stay as they were measured, unless these have left the ``project``, if it is known.
 
     Raises:
         OptionError: The file cannot be written.
     """
     from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-    registry = CollectorRegistry()
+    measured, now = {table.table for table in tables}, time.time()
+    with locked_directory(path.parent):
+        samples = [
+            sample
+            for sample in _read_samples(path)
+            if (table := sample.labels.get("table")) not in measured and (project is None or table in project)
+        ]
+        samples += (sample for table in tables for sample in _samples(table, now))
+        registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+        for name, labels, value in sorted(samples, key=lambda sample: sorted(sample.labels.items())):
+            gauges[name] = gauges.get(name) or Gauge(name, _HELP[name], sorted(labels), registry=registry)
+            gauges[name].labels(**labels).set(value)
+        try:
+            write_to_textfile(str(path), registry)
+        except OSError as e:
+            raise OptionError(f"metrics: {path} cannot be written: {e.strerror}") from e
 
-    def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(f"dbt_recluster_table_{name}", meaning, ["table", *labels], registry=registry)
 
-    for name, meaning, figures in _FIGURES:
-        metric = gauge(name, meaning, *([] if "" in figures else ["period"]))
-        for table in tables:
-            for period, figure in figures.items():
-                if (value := getattr(table, figure)) is not None:
-                    metric.labels(table.table, *filter(None, [period])).set(value)
-    verdict = gauge("verdict", "1 for the verdict of the overview", "verdict")
-    last = gauge("last_recluster_timestamp_seconds", "When the last round was committed")
-    for table in tables:
-        for word in VERDICTS:
-            verdict.labels(table.table, word).set(table.verdict == word)
-        if table.last_recluster is not None:
-            last.labels(table.table).set(datetime.fromisoformat(table.last_recluster).timestamp())
+def _read_samples(path: Path) -> list[_Sample]:
+    """Return the samples of a metrics file that are ours; none if there is no such file."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     try:
-        write_to_textfile(str(path), registry)
-    except OSError as e:
-        raise OptionError(f"metrics: {path} cannot be written: {e.strerror}") from e
+        families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return []
+    every = (sample for family in families for sample in family.samples)
+    return [_Sample(sample.name, dict(sample.labels), sample.value) for sample in every if sample.name in _HELP]
+
+
+def _samples(table: Overview, now: float) -> Iterator[_Sample]:
+    """Yield the samples of a table that is measured now; what is not known is left out."""
+
+    def sample(name: str, value: float, **labels: str) -> _Sample:
+        return _Sample(name, {**labels, "table": table.table}, value)
+
+    yield sample(_MEASURED, now)
+    for name, _, figures in _FIGURES:
+        for period, figure in figures.items():
+            if (value := getattr(table, figure)) is not None:
+                yield sample(f"{_PREFIX}{name}", value, **({"period": period} if period else {}))
+    for name, figure in _TIMES.items():
+        if (moment := getattr(table, figure)) is not None:
+            yield sample(f"{_PREFIX}{name}", parse_iso_time(moment).timestamp())
+    for verdict in VERDICTS:
+        yield sample(f"{_PREFIX}verdict", float(table.verdict == verdict), verdict=verdict)
+    if table.verdict == "failing":
+        yield sample(f"{_PREFIX}failure_info", 1.0, reason=printable(table.reason)[:_LONGEST_REASON])

@@ -384,6 +384,8 @@ class ReclusterOptions:
 
     Attributes:
         dry_run: Plan and report; change nothing.
+        automatic: Whether builds recluster the table.
+        small_tables: Whether to merge tables of less than eight full blocks for their depth too.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
@@ -477,6 +479,8 @@ class ReclusterOptions:
         is_recorded=False,
     )
     dry_run: bool = False
+    automatic: bool = True
+    small_tables: bool = True
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 
@@ -501,7 +505,8 @@ class ReclusterOptions:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
-        return Policy(max_merge_bytes=100 * 2**30, **given)  # of one block set, which a failed merge loses
+        # At most 100 GB in one block set, which a failed merge loses.
+        return Policy(max_merge_bytes=100 * 2**30, is_small_table=not self.small_tables, **given)
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from enum import Enum
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,14 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, SettledBlocks, nothing_to_do, record_warning
-from dbt_recluster.clustering.conditions import block_count, met_condition
+from dbt_recluster.clustering.conditions import (
+    Condition,
+    block_count,
+    met_condition,
+    record_changes,
+    table_standing,
+    waits,
+)
 from dbt_recluster.clustering.options import ReclusterOptions, digest
 from dbt_recluster.clustering.result import (
     MAX_ROUNDS,
@@ -30,7 +38,7 @@ from dbt_recluster.clustering.result import (
 )
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.table_curve import recorded_curve
-from dbt_recluster.clustering.verdict import Stop, cause_text, reason_text, verdict_of
+from dbt_recluster.clustering.verdict import Facts, Stop, cause_text, reason_text
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     ConcurrentChangeError,
@@ -54,7 +62,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description, stop_if_interrupted
-from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, LEVELS, SETTLED
+from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, FAILURE, LEVELS, SETTLED
 from dbt_recluster.key.types import IntArray
 from dbt_recluster.planner import Blocks, Plan, Reason, Why, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
@@ -163,6 +171,20 @@ def plan_round(
             reasons = Reason(Why.DEPTH, (now.depth,)), Reason(Stop.NOT_LOWERED)
             planned = replace(planned, depth=now.depth, threshold=now.threshold, reasons=reasons)
     return PlannedRound(checkpoint, blocks, candidates, record, planned)
+
+
+def table_facts(table: ClusteredTable, options: ReclusterOptions, planned: PlannedRound) -> Facts:
+    """Return the facts that a plan gives of the whole table, of which it may be for a part."""
+    if options.where is None:
+        return Facts(plan=planned.plan)
+    blocks = table.blocks(None, planned.blocks.metadata.snapshot_id)
+    whole = plan_round(table, Checkpoint(table, planned.checkpoint.policy), blocks).plan
+    notes, left_out = [], len(blocks.blocks) - len(planned.blocks.blocks)
+    if not len(planned.blocks.blocks):
+        notes = [Reason(Stop.NO_BLOCK_ADMITTED)]
+    elif whole.can_merge and not planned.plan.can_merge:
+        notes = [Reason(Stop.LEFT_OUT, (left_out,))]
+    return Facts(plan=whole, admitted=planned.plan, notes=tuple(notes))
 
 
 def merge_round(
@@ -337,6 +359,8 @@ class Recluster:
         self._where = table.predicate(options.where)
         self._change = sort_order.TableChange(key, self._changes, replaces=sort_order.key_id(iceberg))
         self._rewrites: list[history.ForeignRewrite] = []
+        self._purposes: dict[Enum, Reason] = {}  # of the rounds, the first of each kind
+        self.is_attempt = False  # whether it reclusters the table if that needs it
         self._conflicts_in_a_row = 0
         # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
         # Otherwise `final` would not end beside a fast writer.
@@ -353,8 +377,15 @@ class Recluster:
         """
         started, result, table, key = time.monotonic(), self._result, self._table.iceberg, self._table.key
         self._prepare()
-        if (nothing := self._nothing_after_build()) is not None:
-            self._report(nothing)
+        unmet = self._unmet_condition()
+        self.is_attempt = not (unmet or self._options.dry_run or result.suspended or result.branch)
+        if self.is_attempt and FAILURE in table.properties:
+            self._changes = {**self._changes, FAILURE: None}
+            self._change = replace(self._change, properties=self._changes)
+        if unmet is not None:
+            self._report_unmet(unmet)
+        elif (nothing := self._nothing_to_do()) is not None:
+            self._report(nothing, Facts(plan=nothing))
             result.blocks_before = result.blocks_after = block_count(self._table)
         else:
             self._repeat_rounds()
@@ -368,15 +399,23 @@ class Recluster:
         result.seconds = time.monotonic() - started
         return result
 
-    def _report(self, plan: Plan) -> None:
-        """Record depth, threshold, verdict and reason of a plan in the result."""
-        result = self._result
+    def _report(self, plan: Plan, facts: Facts) -> None:
+        """Record the reason of a plan, and depth, threshold and verdict of the whole table."""
+        result, table, whole = self._result, self._table, facts.plan
         result.limited = plan.limited
-        result.reason, result.cause = reason_text(plan.reasons), cause_text(plan.reasons)
-        if plan.depth:
-            result.depth_after, result.threshold, result.verdict = plan.depth, plan.threshold, verdict_of(plan)
+        result.reason = reason_text(plan.reasons)
+        is_told = not self._is_after_build  # not at each build
+        result.cause = cause_text([each for each in plan.reasons if is_told or each.kind is not Why.SMALL_TABLE])
+        is_lowered = (result.depth_before or 0.0) > (whole.depth or 0.0)
+        purposes = [reason for kind, reason in self._purposes.items() if kind is not Why.DEPTH or not is_lowered]
+        result.purpose = reason_text(purposes)
+        if whole.depth:
+            result.depth_after, result.threshold = whole.depth, whole.threshold
             if not result.rounds:
-                result.depth_before = result.depth_after
+                result.depth_before = whole.depth
+            failed = "" if self.is_attempt or table.failure is None else table.failure.error
+            facts = replace(facts, suspension=str(table.suspension or ""), failure=failed)
+            result.verdict = table_standing(table, self._options, facts).verdict
 
     def _repeat_rounds(self) -> None:
         while True:
@@ -390,6 +429,9 @@ class Recluster:
             planned.checkpoint.remember(planned.blocks.metadata.snapshot_id, planned.plan)
         if self._options.dry_run:
             self._result.plan = describe_round(self._table, planned)
+            suspension = self._table.suspension
+            held = [Reason(Stop.SUSPENDED, (suspension,))] if suspension else waits(self._table, self._options)
+            self._result.held = reason_text(held) or None
 
     def _prepare(self) -> None:
         """Validate the options and the table. Pending changes to it are committed together with the first merge."""
@@ -412,24 +454,39 @@ class Recluster:
             self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
-    def _nothing_after_build(self) -> Plan | None:
-        """Return an empty plan if there is a reason to skip reclustering after a build, or None to proceed.
+    @property
+    def _is_after_build(self) -> bool:
+        result = self._result
+        return self._options.trigger == "run" and result.suspended is None and result.branch is None
 
-        A recluster by hand always reports how deep the whole table is, and so does one that waits for a condition.
-        """
-        options, result = self._options, self._result
-        if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
+    def _unmet_condition(self) -> Condition | None:
+        """Return what a recluster after a build waits for, or None to proceed. One by hand waits for nothing."""
+        if not self._is_after_build or (condition := met_condition(self._table, self._options)) is None:
             return None
-        if options.after is not None or options.when:
-            condition = met_condition(self._table, options)
-            if not condition.is_met:
-                result.waits_for = condition.waits_for or None
-                is_quick = not self._table.key.curve and 0 < block_count(self._table) <= _MOST_MEASURED
-                planned = self.plan().plan if result.waits_for and is_quick else Plan()
-                reason = Reason(Stop.NO_CONDITION_MET, (condition.text,))
-                return replace(planned, limited=False, reasons=(reason,))
-            result.condition_met = condition.text
-        if options.where is not None or options.dry_run:
+        if condition.is_met:
+            self._result.condition_met = condition.text
+        if self._options.after is not None and not self._options.dry_run:
+            record_changes(self._table)
+        return None if condition.is_met else condition
+
+    def _report_unmet(self, condition: Condition) -> None:
+        """Report a condition that is not met, and if it is known what would meet it, the depth of the table."""
+        result, blocks, planned, facts = self._result, block_count(self._table), Plan(), Facts()
+        result.waits_for = condition.waits_for or None
+        if result.waits_for and not self._table.key.curve and 0 < blocks <= _MOST_MEASURED:
+            planned_round = self.plan()
+            planned = planned_round.plan
+            facts = replace(table_facts(self._table, self._options, planned_round), waits=condition.reasons)
+        self._report(replace(planned, limited=False, reasons=condition.reasons[:1]), facts)
+        result.blocks_before = result.blocks_after = blocks
+
+    def _nothing_to_do(self) -> Plan | None:
+        """Return an empty plan if nothing is to be done after a build, or None to proceed.
+
+        A recluster by hand always reports how deep the whole table is.
+        """
+        options = self._options
+        if not self._is_after_build or options.where is not None or options.dry_run:
             return None
         return nothing_to_do(self._table, self._table.policy(options.policy))
 
@@ -525,12 +582,17 @@ class Recluster:
             plan = plan_round(self._table, planned.checkpoint, every).plan
             reasons = *plan.reasons, Reason(Stop.ARRIVED_LATE, (planned.blocks.late,))
         elif result.rounds and (plan.limited or plan.block_sets):
-            is_spent = plan.limited and self._bytes_left is not None
-            left = plan.left or sum(len(block_set.blocks) for block_set in plan.block_sets)
+            everything, budget = plan_round(self._table, planned.checkpoint, planned.blocks).plan, self._bytes_left
+            left = sum(len(block_set.blocks) for block_set in everything.block_sets) or plan.left
+            is_spent = budget is not None and everything.bytes > budget
             reasons = *plan.reasons, Reason(Stop.BUDGET_USED if is_spent else Stop.ROUND_DONE, (left,))
-        self._report(replace(plan, reasons=reasons))
-        if is_suspended:
-            result.verdict = verdict_of(plan, is_suspended=True)
+        if is_done or not result.rounds:
+            facts = table_facts(self._table, options, replace(planned, plan=plan))
+            if not result.rounds:
+                result.depth_before = facts.plan.depth or None
+        if is_done:
+            notes = [note for note in facts.notes if note not in reasons]
+            self._report(replace(plan, reasons=(*reasons, *notes)), facts)
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
         return is_done
@@ -557,6 +619,7 @@ class Recluster:
             back_off(self._conflicts_in_a_row)
             return
         result.rounds.append(done)
+        self._purposes = {**{reason.kind: reason for reason in planned.plan.reasons}, **self._purposes}
         self._added_by.update(done.snapshot_ids)
         result.conflicts += done.conflicts
         result.orphans += done.orphans

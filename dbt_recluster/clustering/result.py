@@ -208,8 +208,8 @@ class ReclusterResult:
         rows: Rows rewritten, over all rounds.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: The depth that is compared with the threshold, in the partition that is worst by it:
-            the average depth, or the read depth, as far as merges could reduce it without limits. Of the blocks that
-            ``where`` admits, or of the partitions that have changed. None if nothing was planned.
+            the average depth, or the read depth, as far as merges could reduce it without limits. Of the whole table,
+            or of the partitions that have changed. None if nothing was planned.
         average_depth_before, average_depth_after: Average depth of the blocks that ``where`` admits, by the bounds that
             queries see, touching ones included; None if these were not all read.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
@@ -222,7 +222,9 @@ class ReclusterResult:
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
+        purpose: What the merges were for, besides a depth that they have lowered; empty if nothing else.
         cause: The part of the reason that depth, threshold and verdict leave open.
+        held: With ``dry_run``, what keeps builds, or a suspension everybody, from reclustering it now; or None.
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
@@ -252,7 +254,9 @@ class ReclusterResult:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
+    purpose: str = ""
     cause: str = ""
+    held: str | None = None
     condition_met: str | None = None
     limited: bool = False
     suspended: str | None = None

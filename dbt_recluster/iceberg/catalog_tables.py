@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.exceptions import (
     CatalogError,
     CatalogNotFoundError,
+    MissingTableError,
     NotAnIcebergTableError,
     OptionError,
     OtherFormatError,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # A table name may end in one of these, which Iceberg's catalogs resolve to a branch or an older snapshot.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
+_NO_SUCH_TABLE = [
+    f"org.apache.spark.sql.catalyst.analysis.NoSuch{what}Exception" for what in ("Database", "Namespace", "Table")
+]
 _BY_ARGUMENT = "and a branch other than main by the argument branch"
 # Errors of catalogs in which every table has a namespace.
 _NO_ROOT = (
@@ -93,7 +97,8 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
             message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
         if len(base) > 1 and not has_catalog(spark, base[0]):
             message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
-        raise NotAnIcebergTableError(f"{join_parts(given)} cannot be loaded: {message}") from e
+        kind = MissingTableError if is_caused_by(e, *_NO_SUCH_TABLE) else NotAnIcebergTableError
+        raise kind(f"{join_parts(given)} cannot be loaded: {message}") from e
     _check_is_main_branch(spark, given, loaded)
     parts = (*resolved.identifier().namespace(), resolved.identifier().name())
     if any("/" in part for part in parts):

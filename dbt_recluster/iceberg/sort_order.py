@@ -125,6 +125,8 @@ class TableChange:
                 term = getattr(expressions, name)(item.column, *item.transform.arguments)
                 order.asc(term, table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
+            if table_properties.CLUSTER_BY not in {**table.properties, **self.properties}:
+                transaction.set_properties({table_properties.SORT_ORDER: str(table.sort_order_id)})
         if missing := self._missing(table):
             transaction.set_properties(missing)
 
@@ -234,12 +236,13 @@ def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[st
     """Remove everything that dbt-recluster keeps in a table, in one commit, or with ``dry_run`` only return it.
 
     Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order. Return the
-    sort order to clear, or None if no model has set one, and the properties to remove.
+    sort order to clear, or None if neither a model nor a recluster has set it, and the properties to remove.
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None
         names = sorted(name for name in properties if name.startswith(table_properties.PREFIX))
-        if table_properties.CLUSTER_BY in names:
+        is_by_hand = properties.get(table_properties.SORT_ORDER) == str(table.sort_order_id)
+        if table_properties.CLUSTER_BY in names or is_by_hand:
             order = sort_order_text(table) or None
             mode = table_properties.DISTRIBUTION_MODE
             if properties.get(mode) in ("range", "none"):  # a model's key sets no other

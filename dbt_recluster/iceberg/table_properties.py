@@ -60,6 +60,11 @@ CLUSTER_BY: Final[str] = TableProperty(
     "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
+SORT_ORDER: Final[str] = TableProperty(
+    "recluster.sort_order",
+    "The id of the sort order that a recluster by hand has set.",
+    "`remove_clustering` leaves that sort order.",
+)
 OPTION_PREFIX: Final[str] = TableProperty(
     "recluster.option.",
     "An option of the model that differs from its default, each under its name in `meta.recluster`. The command and "
@@ -112,6 +117,11 @@ SUSPENDED: Final = TableProperty(
     "recluster.suspended",
     "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
+)
+FAILURE: Final = TableProperty(
+    "recluster.failure",
+    "When the last attempt to recluster the table failed, and why; the next one that succeeds removes it.",
+    "The table counts as failing only where its failure is met again.",
 )
 METRICS_PREFIX: Final[str] = TableProperty(
     "write.metadata.metrics.column.",

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from enum import IntEnum
 from pathlib import Path
@@ -48,7 +48,16 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import EVERY_TABLE, MODEL_OPTIONS, Node, Target, choose, has_table, recorded_key
+from dbt_recluster.operations.tables import (
+    EVERY_TABLE,
+    MODEL_OPTIONS,
+    Node,
+    Target,
+    choose,
+    clustered_targets,
+    has_table,
+    recorded_key,
+)
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
@@ -416,16 +425,17 @@ class _Job(Context):
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
-        for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
+        targets = self._targets()
+        for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
             self._remember(answer)
-        return self.finish()
+        return self.finish(self._project(targets))
 
-    def finish(self) -> int:
+    def finish(self, project: Collection[str] | None = None) -> int:
         """Print what comes after the last table, and return the exit code."""
         operation, request = self._operation, self._request
-        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments)):
+        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments), project):
             _note(warning)
         if operation.finish is not None:
             self._summary = operation.end(self._answers, request.arguments)
@@ -484,14 +494,20 @@ class _Job(Context):
         return {} if self._manifest is None else self._manifest.queries(unique_id)
 
     def progress(self) -> ProgressCallback | None:
-        """Return a callback that shows the progress of one recluster, on a terminal."""
-        return ProgressLines(_note, sys.stderr) if sys.stderr.isatty() else None
+        """Return a callback that shows the progress of one recluster."""
+        return ProgressLines(_note, sys.stderr)
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line; print its traceback with ``--debug``."""
         if self._request.debug:
             _note(redaction.redact("".join(traceback.format_exception(error))))
         return redaction.without_known_secrets(redaction.short_message(error))
+
+    def _project(self, targets: Sequence[Target]) -> Collection[str] | None:
+        """Return all tables that the metrics file of this command is for; None if only some of them are named."""
+        if self._manifest is not None:
+            return {target.relation for target in clustered_targets(self._manifest.nodes.values())}
+        return None if self._request.tables else {target.relation for target in targets}
 
     def _targets(self) -> list[Target]:
         request = self._request

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,13 +23,25 @@ from dbt_recluster.clustering import options
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.exceptions import BudgetSpentError, OptionError
+from dbt_recluster.clustering.table_state import Failure, FailureFile
+from dbt_recluster.clustering.verdict import Facts, decide
+from dbt_recluster.exceptions import (
+    BudgetSpentError,
+    ClusterKeyError,
+    MissingTableError,
+    NotAnIcebergTableError,
+    OptionError,
+    PredicateError,
+    UnsupportedTableError,
+)
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.iceberg.table_properties import FAILURE
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
+from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, recorded_key
 from dbt_recluster.text import did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -75,6 +87,8 @@ class Context:
     resume = ""  # the command that resumes a suspended table, with ``%s`` for its name
     absent = ""  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
     records_options = False  # whether a recluster records the model's options with the table
+    automatic = True  # whether builds recluster their tables
+    failures: FailureFile | None = None  # of tables that cannot record them
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
@@ -95,6 +109,17 @@ class Context:
     def explain(self, error: Exception) -> str:
         """Return an error in one line."""
         raise NotImplementedError
+
+
+# Errors that end an operation before it tries to recluster the table.
+_NO_ATTEMPT = (
+    BudgetSpentError,
+    ClusterKeyError,
+    NotAnIcebergTableError,
+    OptionError,
+    PredicateError,
+    UnsupportedTableError,
+)
 
 
 @dataclass
@@ -132,13 +157,42 @@ class Call:
         """The project's queries of the table, by name."""
         return self.context.queries(self.target.unique_id) if self.target.unique_id else {}
 
-    def options(self, **more: Any) -> ReclusterOptions:
-        """Return the options of the model, else those that the table records, overridden by the arguments."""
-        names = [*RECLUSTER_OPTIONS, "dry_run"]
+    def options(self, *, own: Collection[str] = (), **more: Any) -> ReclusterOptions:
+        """Return the options of the model, else those that the table records, overridden by arguments but ``own``."""
+        names, model = {*RECLUSTER_OPTIONS, "dry_run"}.difference(own), self.target.options
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
-        if self.target.options is None:
+        recorded = MODEL_OPTIONS["automatic_clustering"]
+        automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
+        given["small_tables"] = "depth" in given  # whoever names a depth for a call means this table
+        given["automatic"] = automatic and self.context.automatic
+        if model is None:
             return self.opened.options(**given, **more)
-        return replace(self.target.options.recluster, **given, **more)
+        return replace(model.recluster, **given, **more)
+
+    def depth(self) -> float | None:
+        """Return the depth that is compared with the threshold, measured now."""
+        return self.overview((), exact=True).depth
+
+    def overview(self, own: Collection[str] = RECLUSTER_OPTIONS, **more: Any) -> Overview:
+        """Return the table's line in the overview, by its ``own`` options whatever the arguments."""
+        failures, options, budget = self.context.failures, self.options(own=own), self.context.budget.total
+        if budget is not None:
+            options = replace(options, max_bytes=min(budget, options.max_bytes or budget))
+        failure = None if failures is None else failures.of(self.target.relation)
+        return table_overview(self.table, options, failure=failure, **more)
+
+    def record_failure(self, error: Exception) -> None:
+        """Record with the table that an attempt to recluster it failed, or in a file if that fails too."""
+        if isinstance(error, _NO_ATTEMPT):
+            return
+        failure = Failure.now(short_message(error))
+        try:
+            known = self.opened.failure
+            if known is None or known.error != failure.error:
+                self.opened.iceberg.set_property(FAILURE, failure.as_property())
+        except Exception:  # whatever prevents it, such as a catalog that does not answer
+            if self.context.failures is not None:
+                self.context.failures.keep(self.target.relation, failure)
 
 
 @dataclass(frozen=True)
@@ -241,6 +295,7 @@ class Answer:
     result: Any = None  # of the operation's function
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
+    is_missing: bool = False  # whether there is no table
     call: Call | None = None
 
     @property
@@ -304,9 +359,8 @@ class Operation:
         return self.finish(answers, **{each.name: arguments[each.name] for each in arguments_of(self.finish)})
 
     def metrics_path(self, arguments: Mapping[str, Any]) -> Path | None:
-        """Return the file for the metrics of the tables that the operation changes, or None."""
-        is_change = self.finish is None and not arguments.get("dry_run")
-        return arguments.get(METRICS.name) if is_change else None
+        """Return the file for the metrics of the tables, or None; a dry run writes none."""
+        return None if arguments.get("dry_run") else arguments.get(METRICS.name)
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
@@ -375,7 +429,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     try:
         if not call.target.required and not context.exists(call.target):
             is_shown = operation.is_rewrite or operation.finish is not None
-            return _not_done(call, context.absent) if is_shown and context.absent else None
+            missing = replace(_not_done(call, context.absent), is_missing=True)
+            return replace(missing, text=missing.text * operation.is_rewrite) if is_shown and context.absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)
@@ -401,35 +456,36 @@ def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[
     return Answer(relation, values, warnings=call.warnings, error=error, call=call)
 
 
-def current_depth(call: Call) -> float | None:
-    """Return the depth that is compared with the threshold, measured now."""
-    return table_overview(call.table, call.options(), exact=True).depth
+def record_metrics(answers: Sequence[Answer], path: Path | None, project: Collection[str] | None = None) -> list[str]:
+    """Merge each table's line in the overview into a metrics file, if there is one; return why that failed.
 
-
-def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
-    """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
-    return [] if path is None or not answers else write_lines(list(map(_line, answers)), path)
-
-
-def write_lines(rows: Sequence[Overview], path: Path | None) -> list[str]:
-    """Write lines of the overview to a metrics file, if there is one; return why that failed."""
+    ``project`` are all tables of the project: others leave the file. None if they are not known.
+    """
     try:
-        if path is not None:
-            write_metrics(rows, path)
+        if path is not None and answers:
+            write_metrics(list(map(overview_line, answers)), path, project)
     except OptionError as e:
         return [str(e)]
     return []
 
 
-def _line(answer: Answer) -> Overview:
-    assert answer.call is not None
-    error, call = answer.error, answer.call
-    try:
-        if error is None:
-            return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
-    except Exception as e:  # whatever fails, the metrics of the other tables are written
-        error = call.context.explain(e)
-    return Overview(answer.table, "failing", error)
+def overview_line(answer: Answer) -> Overview:
+    """Return the line of a table in the overview, whatever an operation has answered for it."""
+    call, line = answer.call, answer.result
+    assert call is not None
+    facts = Facts(missing=call.context.absent if answer.is_missing else "", error=call.target.error or "")
+    if not (facts.missing or facts.error or isinstance(line, Overview)):
+        try:
+            line = call.overview(prices=call.arguments.get("prices"))
+        except MissingTableError as e:
+            is_model = call.target.options is not None
+            facts = Facts(missing=call.context.absent or str(e)) if is_model else Facts(error=str(e))
+        except Exception as e:  # whatever fails, the other tables have their lines
+            facts = Facts(error=call.context.explain(e))
+    if not isinstance(line, Overview):
+        found = decide(facts)
+        line = Overview(answer.table, found.verdict, found.text, found.cause)
+    return replace(line, table=answer.table, labels=answer.labels)
 
 
 def _tables(value: Any) -> Any:

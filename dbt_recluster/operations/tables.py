@@ -266,6 +266,11 @@ def target_of(node: Node, *, required: bool = False) -> Target:
     return Target(relation, options, required, error, node.get("unique_id"), labels)
 
 
+def clustered_targets(nodes: Iterable[Node]) -> Iterator[Target]:
+    """Yield the tables of the nodes with a cluster key, or with wrong options."""
+    return (target_of(node) for node in nodes if has_table(node) and CLUSTERED.admits(node))
+
+
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:
     """Return nodes with ``labels``: their tags, group, and owner, which is ``meta.owner``, else that of the group."""
     owners = {(of.get("package_name"), of.get("name")): of.get("owner") or {} for of in groups.values()}

@@ -67,8 +67,8 @@ class Why(Enum):
     NOT_NARROWED = auto()  # blocks whose bounds a merge did not narrow
     GREATEST_LEVEL = auto()  # the level, and blocks
     LEVELS_WITHIN_THRESHOLD = auto()  # the threshold
+    SMALL_TABLE = auto()  # the least full blocks of one that is merged for its depth
     NO_GAIN = auto()  # whether the key is a curve
-    RUNS_OVERLAP = auto()  # although the depth is within its threshold
     NO_SET_FITS = auto()  # bytes: the budget, and the smallest sufficient one
 
 
@@ -99,6 +99,7 @@ class Plan:
     threshold: float = 1.0  # of that partition
     by_reads: bool = False  # whether the depth is the read depth instead
     by_level: bool = False  # whether the depth of each level is at most the threshold, and the strategy goes by level
+    is_small: bool = False  # whether the table is too small to be merged for its depth
     partition: int | None = None  # the code of that partition, if there are several
     can_merge: bool = False  # whether a plan without a budget has block sets
 

@@ -10,18 +10,14 @@ from typing import Any, TextIO
 
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.result import Progress, ReclusterResult
-from dbt_recluster.clustering.table import Suspension
-from dbt_recluster.clustering.verdict import VERDICTS
+from dbt_recluster.clustering.table_state import Suspension
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, depth_bucket, moment_text, printable, shortened, size, span, table
 
 # Commands that resume a suspended table.
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
-
-_MOST_NAMED = 5
 
 _HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
 # Notes on what is not in every history, by its figure.
@@ -82,21 +78,24 @@ def standing(depth: float | None, threshold: float | None, word: str = "depth ")
 
 
 def _caused(text: str, result: ReclusterResult) -> str:
-    """Return a text with the part of the reason that depth, threshold and verdict leave open."""
-    return ": ".join(filter(None, [text, result.cause]))
+    """Return a text with what merges were for, and the part of the reason that depth and threshold leave open."""
+    return ": ".join(filter(None, [text, "; ".join(filter(None, [result.purpose, result.cause]))]))
 
 
 def model_line(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
     if result.suspended and not result.rounds:
         return not_reclustered(result)
+    depth, threshold = result.depth_after, result.threshold
+    is_above = bool(depth and threshold and depth > threshold)
+    if is_above and result.verdict == "well clustered":  # a small table, or one whose levels are below
+        is_above, threshold = False, None
     if not result.rounds:
-        now = standing(result.depth_after, result.threshold)
+        now = standing(depth, threshold)
         waits = now and result.waits_for
         return f"{now}; next recluster after {waits}" if waits else _caused(now, result)
-    depth, threshold = result.depth_after, result.threshold
     change = f"depth {depths(result.depth_before, depth)}"
-    above = f"above {threshold:.4g}" if depth and threshold and depth > threshold else ""
+    above = f"above {threshold:.4g}" if is_above else ""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
     loss = "" if result.loss is None else loss_text(result.loss)
     return _caused(", ".join(filter(None, [change, above, blocks, loss])), result)
@@ -126,19 +125,25 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     """Return what was done, the depth and its threshold, and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     now = standing(result.depth_after, result.threshold)
-    outcome = ", ".join(filter(None, [now, _caused(result.verdict, result)]))
+    outcome = ", ".join(filter(None, [now, ": ".join(filter(None, [result.verdict, result.cause]))]))
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
-        what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
-        return f"{name}: would recluster {what}; {outcome}"
+        would = f"would recluster {blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
+        if result.held:
+            otherwise = "once resumed" if result.suspended else "by hand"
+            would = f"a build would recluster nothing now: {result.held}; {otherwise}, it {would}"
+        return f"{name}: {would}; {outcome}"
+    if result.held:
+        outcome = f"{outcome}; besides, {result.held}"
     if not result.rounds:
         if result.suspended:
             return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
         return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     change = f"depth {depths(result.depth_before, result.depth_after)}"
-    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", change]
+    purpose = f" ({result.purpose})" if result.purpose else ""
+    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}{purpose}", change]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]
     orphans = f". {orphan_note(result.table, result.orphans)}" if result.orphans else ""
@@ -209,19 +214,6 @@ def loss_text(loss: int) -> str:
 def undone_text(rows: int) -> str:
     """Return how many clustered rows other writers have merged."""
     return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
-
-
-def has_few_blocks(result: ReclusterResult) -> bool:
-    """Return whether a reclustered table is too small to gain by it."""
-    return max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS
-
-
-def few_blocks(tables: Sequence[str]) -> str:
-    """Return that reclustered tables are too small to gain by it."""
-    named = ", ".join(tables[:_MOST_NAMED])
-    more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
-    it = "it" if len(tables) == 1 else "them"
-    return f"{named}{more}: fewer than {LEAST_BLOCKS} blocks, so clustering has little effect; do not cluster {it} yet"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
@@ -322,10 +314,15 @@ def information(values: Mapping[str, Any]) -> str:
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:
     now = standing(values["depth"], values["threshold"], word="")
-    # A line of its own has the suspension.
-    is_explained = VERDICTS[values["verdict"]].by_depth or values["verdict"] == "suspended"
-    why = "" if is_explained else f": {values['reason']}"
-    return ", ".join(filter(None, [now, f"{values['verdict']}{why}"]))
+    # The heading has the suspension.
+    why = "" if values["verdict"] == "suspended" else _open_cause(values)
+    return ", ".join(filter(None, [now, ": ".join(filter(None, [values["verdict"], why]))]))
+
+
+def _open_cause(values: Mapping[str, Any]) -> str:
+    """Return the cause of a verdict, if it is one to explain."""
+    is_within = (values["depth"] or 0.0) <= (values["threshold"] or 0.0)
+    return "" if values["verdict"] == "well clustered" and is_within else str(values["cause"])
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
@@ -369,8 +366,7 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
-    unexplained = (of for of in tables if not VERDICTS[of.verdict].by_depth)
-    lines += [printable(f"  {of.table}: {of.reason}") for of in unexplained]
+    lines += [printable(f"  {of.table}: {cause}") for of in tables if (cause := _open_cause(vars(of)))]
     return "\n".join(lines)
 
 
@@ -421,7 +417,9 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         verdict = f"a query for one key opens {max(0.0, now - then):.1f} blocks fewer for {rewritten} rewritten"
         change = f"average depth {now:.1f} -> {then:.1f} expected{_seconds(values['first_seconds'])}"
         first = f"{rewritten} read and written, {change}"
-    per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
+    made = count_noun(values["replacements"], "load")
+    besides = f" besides {made} that made the table anew" if values["replacements"] else ""
+    per_day, replayed = f"unknown: the snapshots record no load of the past seven days{besides}", None
     if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
         bytes_per_day = span(*map(size, values["bytes_per_day"]))

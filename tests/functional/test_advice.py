@@ -161,7 +161,7 @@ class TestCost(Operations):
 
 class TestHistory(Operations):
     LOADS = 3
-    MODELS = {"events.sql": AUTOMATIC}
+    MODELS = {"events.sql": AUTOMATIC.replace("500", "100")}
 
     def test_the_history_has_loads_and_rounds(self, table: str, spark: Any) -> None:
         kinds = [entry.kind for entry in clustering_history(spark, table).entries]

@@ -14,7 +14,7 @@ ROWS = (
     "select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, concat('v', id) as v "
     "from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})"
 )
-KEYED = {"materialized": "incremental", "cluster_by": "k", "recluster_depth": 1, "block_rows": 500}
+KEYED = {"materialized": "incremental", "cluster_by": "k", "recluster_depth": 1, "block_rows": 100}
 
 
 class Hooked(Clustering):

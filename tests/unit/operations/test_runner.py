@@ -56,6 +56,7 @@ def printed(operation: Operation, output: str = "text") -> tuple[list[str], str]
     """Run an operation; return the lines that are printed, and the error at the end."""
     lines: list[str] = []
     macros = {
+        "graph": {"nodes": {}},
         "target": {"name": "dev", "schema": "s"},
         "log": lambda line, **_: lines.append(line),
         "print": lines.append,
