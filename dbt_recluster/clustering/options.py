@@ -397,7 +397,7 @@ class ReclusterOptions:
     depth: Depth | None = option(
         parse_depth,
         "The depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
-        "blocks; auto, where rewriting and reading cost least.",
+        "blocks, at least 4; auto, where rewriting and reading cost least.",
         otherwise="4",
         metavar="NUMBER",
         example="2",

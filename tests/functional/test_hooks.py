@@ -207,7 +207,7 @@ class TestHooksThatCannot(Hooked):
             text = f"recluster() has no effect on {name}: there is no Iceberg table of that name"
             assert log.count(text) == 1
         log = self.message(project, hook, "unkeyed", expect_pass=True, cluster_by=[])
-        assert log.count(f"{project.test_schema}.unkeyed has no cluster key") == 1
+        assert f"recluster FAILED: {project.test_schema}.unkeyed has no cluster key" in log
         sql("alter table {schema}.unkeyed write locally ordered by k")
         for load in range(1, 3):
             self.load(load, "--select", "unkeyed")
@@ -250,7 +250,8 @@ class TestOtherOperations(Hooked):
         assert f"1 of 1 {project.test_schema}.first: reclustered" in log
         assert not rounds("third")
         assert f"{project.test_schema}.third by k: average depth 3.0" in log
-        assert f"1 of 1 {project.test_schema}.third: would recluster 3 blocks" in log
+        held = "a build would recluster nothing now: automatic clustering is off; by hand, it would recluster 3 blocks"
+        assert f"1 of 1 {project.test_schema}.third: {held}" in log
         assert (len(rounds("special")), self.order(sql, "special")) == (3, "k ASC NULLS FIRST")
         assert recluster(spark, f"{project.test_schema}.third", depth=1).rounds
 

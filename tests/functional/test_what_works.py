@@ -14,7 +14,7 @@ from dbt_recluster.maintenance import clustering_depth
 
 CONTRACT = """
 {{ config(
-  materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=1,
+  materialized='incremental', cluster_by='k', block_rows=100, recluster_depth=1,
   contract={'enforced': true}, on_schema_change='fail',
   persist_docs={'relation': true, 'columns': true},
   pre_hook="create table if not exists {{ this.schema }}.hooks (at string) using iceberg",
