@@ -119,7 +119,7 @@ def _warnings(call: Call) -> Iterator[str]:
             model.check_key(call.target.relation, call.table.key)
         elif own is not None and str(own).lower() != str(call.table.key).lower():
             if own.curve:  # a recluster by hand records it too
-                yield f"it was clustered by {own}, and is again once a model runs that has this cluster_by"
+                yield f"the next run of its model changes the key back to {own}"
             else:
                 yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
     if model is None:
@@ -134,7 +134,7 @@ def _warnings(call: Call) -> Iterator[str]:
         return
     yield from model.unknown
     if model.sorted_by is not None and not sort_order.is_cluster_key(call.opened.iceberg, call.table.key):
-        yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
+        yield f"the cluster key {call.table.key} overrides its model's sorted_by ({model.sorted_by})"
 
 
 def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
@@ -581,8 +581,7 @@ def _overview(
 @OPERATIONS.declare(lambda *_: "", METRICS, short="overview", finish=_overview)
 def clustering_overview(call: Call) -> Overview:
     """Print one line for each table, the worst first, and totals: verdict, depth, threshold, bytes of the past week,
-    last recluster, and what a recluster gains for each GB; format: json has more. Fails, after showing all, if a table
-    cannot be read. Changes nothing.
+    and last recluster; format: json has more. Fails, after showing all, if a table cannot be read. Changes nothing.
     """
     return call.overview(prices=call.arguments.get("prices"))
 
@@ -598,17 +597,15 @@ def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_h
         return Summary("", {"files": []})
     from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-    failing = [overview_line(answer) for answer in answers if answer.result is None]
-    files = [str(path) for path in write_report(results, path, failing)]
-    return Summary("\n".join(files), {"files": files})
+    write_report(results, path, [overview_line(answer) for answer in answers if answer.result is None])
+    return Summary(str(path), {"files": [str(path)]})
 
 
 @OPERATIONS.declare(lambda *_: "", short="report", finish=_write_report)
 def clustering_report(call: Call, prices: Prices = None) -> ReportData:
     """Write one HTML file that shows how well tables are clustered: their overview, and of each the depth along the
     key now and around the last recluster, the depths and key ranges of the blocks, the history, and what reads open
-    in a day with reclustering and without. It needs no network. A picture of the same name, written beside it, is
-    for a terminal or a chat. Needs the extra dbt-recluster[report].
+    in a day with reclustering and without. It needs no network to be read. Needs the extra dbt-recluster[report].
     """
     return report_data(call.table, call.options(), prices, call.overview(prices=prices))
 

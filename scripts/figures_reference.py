@@ -13,6 +13,7 @@ _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):\n", re.MULTILINE)
 _FIGURES = """# Figures
 
 The operations answer with these in JSON, and the [Python functions](python.md) in objects with the same names.
+[How it works](../concepts/how-it-works.md#terms) defines the terms.
 
 ## JSON in dbt
 

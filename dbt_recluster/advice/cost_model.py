@@ -57,7 +57,7 @@ SCAN = {
     4: (1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
 }
 
-# Bounds of a table's rewriting relative to the curve. More than four times the mean is a first clustering or a backlog.
+# Clamp the measured-to-expected rewriting ratio. More than four times the mean is a first clustering or a backlog.
 LEAST, MOST = 0.1, 4.0
 # A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
 _LEAST_GAIN = 0.1

@@ -41,7 +41,7 @@ class Overview(Result):
         table, cluster_key: The table, and its key.
         verdict: One of the [verdicts](#clustering_overview-verdicts).
         reason: Why.
-        cause: The part of the reason that depth, threshold and verdict leave open.
+        cause: The reason without the depth comparison.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
@@ -128,8 +128,8 @@ def table_overview(
 ) -> Overview:
     """Return the line of a table that is reclustered with some options.
 
-    If ``exact``, plan again, whatever the last round recorded. A table that could not record the ``failure`` of the
-    last attempt to recluster it has it from the caller.
+    If ``exact``, ignore what the last round recorded and plan again. The caller passes the ``failure`` of the last
+    recluster that the table could not record.
     """
     figures = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
     failure = table.failure or failure

@@ -58,7 +58,7 @@ _QUERY = re.compile(
 
 
 def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any], T]:
-    """Return a parser by ``read``, which returns None or raises for bad values, also for those of other types.
+    """Return a parser by ``read``, which returns None or raises for an invalid value of any type.
 
     ``expected`` is what its error says after "must be".
     """

@@ -1,7 +1,4 @@
-"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop.
-
-Each part of a round is a function of records.
-"""
+"""Recluster a table: rounds of plan, merge and commit, until there is a reason to stop."""
 
 from __future__ import annotations
 
@@ -113,7 +110,7 @@ class MergedRound(RoundRecord):
         after = self.table.blocks_after(planned.blocks, kept, merged)
         rest = plan(after, planned.checkpoint.policy)
         is_whole = len(groups) == len(self.groups)
-        more: dict[str, Any] = {**done.ratios, **(self._figures_left(after, rest) if is_whole else {})}
+        more: dict[str, Any] = self._figures_left(after, rest) if is_whole else {}
         return history.RoundSummary(
             **_figures(groups),
             **self.figures,
@@ -257,9 +254,7 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
         expected_depth=plan(merged, policy).depth,
         estimated_seconds=None if speed is None else round(planned.plan.bytes / speed, 1),
         key_read_bytes=before.key_read_bytes,
-        key_read_row_groups=before.key_read_row_groups,
         expected_key_read_bytes=after.key_read_bytes,
-        expected_key_read_row_groups=after.key_read_row_groups,
         writer=writers_text(native.refusal(group) for group in groups),
     )
 
@@ -503,7 +498,6 @@ class Recluster:
         measured = self._table.measure(whole.blocks)
         result.average_depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
         result.key_read_bytes = measured.key_read_bytes
-        result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             self._added_by = set(blocks.metadata.added_by.tolist())

@@ -143,8 +143,6 @@ class PlannedSet:
         lower, upper: The least and the greatest value of each item of the key.
         depth: The most of its blocks over one key.
         expected_depth: The greatest depth over its keys after the round.
-        benefit_cost: Why it is merged, as in ``clustering_history``; None for compactions and other kinds of sets.
-        benefit_cost_left: The best that stays in its partition; None if nothing stays.
     """
 
     level: int
@@ -157,8 +155,6 @@ class PlannedSet:
     upper: str
     depth: int
     expected_depth: int
-    benefit_cost: float | None = None
-    benefit_cost_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,9 +168,9 @@ class RewritePlan:
         expected_depth: The depth that is compared with the threshold, after the round, by a simulation that only knows
             bounds and row counts.
         estimated_seconds: Duration at the speed of this table's own rounds, or None if there were none.
-        key_read_bytes, key_read_row_groups: Bytes and row groups that a read of one key opens, estimated as in
-            ``clustering_information``; None if the table writes no Parquet.
-        expected_key_read_bytes, expected_key_read_row_groups: The same after the round.
+        key_read_bytes: Bytes that a read of one key opens, estimated as in ``clustering_information``; None if the
+            table writes no Parquet.
+        expected_key_read_bytes: The same after the round.
         writer: What will write the blocks, as far as it is known before, as in ``clustering_history``.
     """
 
@@ -184,9 +180,7 @@ class RewritePlan:
     expected_depth: float
     estimated_seconds: float | None
     key_read_bytes: int | None = None
-    key_read_row_groups: float | None = None
     expected_key_read_bytes: int | None = None
-    expected_key_read_row_groups: float | None = None
     writer: str = ""
 
 
@@ -213,8 +207,8 @@ class ReclusterResult:
         average_depth_before, average_depth_after: Average depth of the blocks that ``where`` admits, by the bounds that
             queries see, touching ones included; None if these were not all read.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
-        key_read_bytes, key_read_row_groups: What a read of one key opens in the end, estimated as in
-            ``clustering_information``; None where the depths are, or if the table writes no Parquet.
+        key_read_bytes: Bytes that a read of one key opens in the end, estimated as in ``clustering_information``;
+            None where the depths are, or if the table writes no Parquet.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition. None if nothing
             was planned.
         verdict: As in the overview; empty if nothing was planned.
@@ -223,7 +217,7 @@ class ReclusterResult:
         seconds: Wall time of the whole call.
         reason: Why it ended.
         purpose: What the merges were for, besides a depth that they have lowered; empty if nothing else.
-        cause: The part of the reason that depth, threshold and verdict leave open.
+        cause: The reason without the depth comparison.
         held: With ``dry_run``, what keeps builds, or a suspension everybody, from reclustering it now; or None.
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
@@ -247,7 +241,6 @@ class ReclusterResult:
     read_depth_before: float | None = None
     read_depth_after: float | None = None
     key_read_bytes: int | None = None
-    key_read_row_groups: float | None = None
     threshold: float | None = None
     verdict: str = ""
     waits_for: str | None = None

@@ -67,7 +67,7 @@ class Standing:
 
     @property
     def cause(self) -> str:
-        """The part of it that depth, threshold and verdict leave open."""
+        """The reasons without the depth comparison."""
         return cause_text(self.reasons)
 
 
@@ -139,7 +139,7 @@ def reason_text(reasons: Sequence[Reason]) -> str:
 
 
 def cause_text(reasons: Sequence[Reason]) -> str:
-    """Return the part of the sentence that depth, threshold and verdict leave open."""
+    """Return the reasons, without the depth comparison, as one sentence."""
     notes = [reason for reason in reasons if reason.kind in _NOTES]
     return reason_text(notes or [reason for reason in reasons if reason.kind is not Why.DEPTH])
 

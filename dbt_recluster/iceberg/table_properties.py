@@ -56,8 +56,8 @@ class TableProperty(str):
 
 CLUSTER_BY: Final[str] = TableProperty(
     "recluster.cluster_by",
-    "The key that the model has set, or one with a curve, whoever has set it. It tells a sort order of the model from "
-    "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
+    "The key set by the model, or any key with a curve. Its presence marks the sort order as ours; a curve counts as "
+    "the key while the sort order has the columns before it.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
 SORT_ORDER: Final[str] = TableProperty(

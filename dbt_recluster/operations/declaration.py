@@ -1,4 +1,4 @@
-"""Operations: each is a typed function of a :class:`Call`, from which everything that offers it is made.
+"""Operations: the command, the macros, the Python interface and the reference are generated from their signatures.
 
 The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning. Parameters
 without one are for Python alone.

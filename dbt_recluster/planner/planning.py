@@ -279,7 +279,6 @@ class _Planner:
         for kind, levels in enumerate((merged_levels, written_levels, compacted_levels, compacted_levels)):
             level[selection.kind == kind] = levels(eligible, selection.of(kind))
         blocks, in_blocks = eligible.blocks, sets.at(eligible.position)
-        ratios = [[None if np.isnan(r) else round(r, 4) for r in of_sets] for of_sets in sets.ratios.T.tolist()]
         columns: dict[str, list[Any]] = {
             "blocks": [np.sort(members) for members in in_blocks.members],
             "level": level.tolist(),
@@ -291,8 +290,6 @@ class _Planner:
             "run": fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
             "partition": eligible.partition[sets.member[sets.start]].tolist(),
             "is_merge": (selection.kind <= _COMPACTION).tolist(),
-            "benefit_cost": ratios[0],
-            "benefit_cost_left": ratios[1],
         }
         records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
         return tuple(BlockSet(**record) for record in records)

@@ -108,7 +108,7 @@ class TestReadsOfModels(Clustering):
         recorded = self.properties(sql, "events")["recluster.option.reads"]
         assert json.loads(recorded) == [{"where": "k between 310 and 750", "weight": 9.0}]
         log = operate("clustering_information", "{table: events}")
-        assert re.search(r"by k\n  depth +1\.0, below 2, well clustered\n", log)
+        assert re.search(r"by k\n  depth +1\.0, at most 2, well clustered\n", log)
         result, log = run(3, ["nope = 1", *READS])
         assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
         reason = result.adapter_response["recluster_reason"]

@@ -1,6 +1,7 @@
 """What people see of a table with a curve: held against Iceberg's own planning of each read."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_information_is_what_reads_open(spark: Any, table: str) -> None:
         assert curve["sorted_point_blocks"][column] == pytest.approx(blocks, rel=0.3)
     text = result_text.information(clustering_information(spark, table, block_rows=BLOCK_ROWS))
     opens = f"opens {now['point_blocks']['day']:.1f} of {now['total_block_count']} blocks, "
-    assert f"one value of day           {opens}" in text
+    assert re.search(f"one value of day +{re.escape(opens)}", text)
     assert "curve" not in clustering_information(spark, table, "customer")
 
 
@@ -142,6 +143,7 @@ def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: 
     places = np.column_stack([layout.lower, layout.upper]) * (last - first) + first
     assert sorted(map(tuple, places.round().astype(int).tolist())) == sorted(ends)
     assert layout.labels[0] == (0.0, str(first))
-    page = html.write_report([data], tmp_path / "report.html")[0].read_text()
+    html.write_report([data], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
     assert "Depth along the curve" in page
     assert "one value of customer opens" in page

@@ -241,7 +241,7 @@ def test_what_a_node_has_beside_its_key_is_warned_of(spark: Any, project: Projec
     spark.sql(f"alter table {name} write locally ordered by v desc")
     project.add("orders", cluster_by="k", recluster_dept=2, properties={"sorted_by": "ARRAY['v DESC']"})
     misspelt = f"{name}: there is no config recluster_dept; did you mean recluster_depth?"
-    replaced = f"{name}: its model's sorted_by (ARRAY['v DESC']) gives way to the cluster key k"
+    replaced = f"{name}: the cluster key k overrides its model's sorted_by (ARRAY['v DESC'])"
     code, _, err = project.run("recluster")
     assert (code, err.count(misspelt), err.count(replaced)) == (0, 1, 1)
     assert replaced not in project.run("recluster")[2]

@@ -38,14 +38,14 @@ NOTHING = replace(DONE, rounds=[])
 
 def test_the_line_says_what_happened_beside_the_threshold_as_set() -> None:
     assert model_line(DONE) == "depth 8.2 -> 1.4, 40 blocks into 10"
-    assert model_line(NOTHING) == "depth 1.4, below 4"
+    assert model_line(NOTHING) == "depth 1.4, at most 4"
     assert (
         model_line(replace(NOTHING, waits_for="2 more commits"))
-        == "depth 1.4, below 4; next recluster after 2 more commits"
+        == "depth 1.4, at most 4; next recluster after 2 more commits"
     )
     assert recluster_line(replace(DONE, rounds=[ROUND, ROUND])).splitlines() == [
         "db.t: reclustered 80 blocks into 20, depth 8.2 -> 1.4, 6.0 GB rewritten in 2 rounds in 6.1s",
-        "  depth 1.4, below 4, well clustered",
+        "  depth 1.4, at most 4, well clustered",
     ]
 
 
@@ -78,13 +78,13 @@ def test_the_line_of_a_dry_run_says_what_keeps_a_build_from_it() -> None:
     )
     nothing = replace(waits, plan=RewritePlan((), 0, 0, 1.0, None), depth_after=1.0, verdict="well clustered")
     assert recluster_line(nothing) == (
-        "db.t: nothing to do, depth 1.0, below 4, well clustered; besides, no condition met: 2 of 3 commits; next "
+        "db.t: nothing to do, depth 1.0, at most 4, well clustered; besides, no condition met: 2 of 3 commits; next "
         "recluster after 1 more commit"
     )
 
 
 def test_a_depth_and_its_threshold_are_told_apart_however_close() -> None:
-    assert (standing(4.02, 4), standing(3.98, 4)) == ("depth 4.02, above 4", "depth 3.98, below 4")
+    assert (standing(4.02, 4), standing(3.98, 4)) == ("depth 4.02, above 4", "depth 3.98, at most 4")
     assert (standing(4, 4), standing(1.375, None), standing(None, 4)) == (
         "depth 4.0, at most 4",
         "depth 1.4",
