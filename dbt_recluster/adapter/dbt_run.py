@@ -139,8 +139,8 @@ class DbtRun:
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
         answers = [Answer(name, call=Call(target, {}, self._context)) for name, target in self._measured.items()]
-        for warning in record_metrics(answers, self._metrics, self._project):
-            logger.warning(warning)
+        if warnings := record_metrics(answers, self._metrics, self._project):
+            _at_close(lambda: _warn(warnings))
         self._measured, self._project = {}, ()
         if self.submission is not None:
             self.submission.submit_at_end()
@@ -283,6 +283,30 @@ class AfterBuild:
         return note if depth is None else f"{note}, depth now {depth:.1f}"
 
 
+def _at_close(call: Callable[[], object]) -> None:
+    """Call when dbt's command ends: it closes its connections before it writes its files."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(call)
+    else:
+        call()
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    """Warn at the end of a command; with ``--warn-error``, log errors and end with one, after dbt's own files."""
+    error = None
+    for warning in warnings:
+        try:
+            warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
+        except DbtBaseException as e:
+            logger.error(warning)
+            error = e
+    if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
+        from dbt.cli.exceptions import ExceptionExit
+
+        raise ExceptionExit(error)
+
+
 # The file for spark-submit; `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
@@ -297,13 +321,10 @@ class RunSubmission:
         self.tables: list[str] = []
 
     def submit_at_end(self) -> None:
-        """Submit when dbt's command ends: it closes its connections before it writes its files."""
+        """Submit when dbt's command ends."""
         tables, self.tables = list(dict.fromkeys(self.tables)), []
-        context = click.get_current_context(silent=True)
-        if tables and context is not None:
-            context.call_on_close(lambda: self._submit(tables))
-        elif tables:
-            self._submit(tables)
+        if tables:
+            _at_close(lambda: self._submit(tables))
 
     def _submit(self, tables: Sequence[str]) -> None:
         count = count_noun(len(tables), "table")
@@ -318,17 +339,7 @@ class RunSubmission:
                     warnings += warnings_of(answer.table, answer)
         except SubmitError as e:
             warnings.append(failure_of_build(", ".join(tables), e))
-        error = None
-        for warning in warnings:
-            try:  # as macros warn: --warn-error makes it an error
-                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
-            except DbtBaseException as e:
-                logger.error(message(e))
-                error = e
-        if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
-            from dbt.cli.exceptions import ExceptionExit
-
-            raise ExceptionExit(error)
+        _warn(warnings)
 
     def _arguments(self) -> list[str]:
         """Return the job's arguments."""

@@ -1,6 +1,7 @@
 """clustering_information, clustering_depth and clustering_ratio, as users call them, in dbt docs, and as a test."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class TestInformation(Operations):
         listener.invoke(["run-operation", wrong])
         assert (f"did you mean {right}?" in "\n".join(said)) == bool(right)
 
+    @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
     def test_the_lake_is_no_part_of_a_repository(self, lake: Path, tmp_path: Path) -> None:
         subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
         status = ["git", "--work-tree", str(lake.parent), "status", "--porcelain", "--ignored", "--"]

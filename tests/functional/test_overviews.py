@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from clustered_models import run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from dbt_common.exceptions import EventCompilationError
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -252,6 +253,10 @@ class TestMetricsFile(Operations):
         ):
             assert message in run_dbt_and_capture(["run", *variables(7, file)], expect_pass=passes)[1]
             assert sql("select count(*) from {schema}.events")[0][0] == before + 1000 * passes
+        written = Path("target/run_results.json").stat().st_mtime_ns
+        with pytest.raises(EventCompilationError, match="cannot be written"):
+            run_dbt(["--warn-error", "run", *variables(8, file)])
+        assert Path("target/run_results.json").stat().st_mtime_ns > written
 
 
 class TestFailedRecluster(Operations):
