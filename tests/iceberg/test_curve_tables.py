@@ -320,10 +320,10 @@ def test_compaction_does_not_end_merging(spark: Any, schema: str, files: int | N
     if files:
         sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
         small = sum(size.n for size in sizes[:files])
-        assert recluster_keeping_rows(spark, name, KEY, block_rows=50, max_bytes=small).rounds
-    recluster_keeping_rows(spark, name, KEY, block_rows=50, final=True)
+        assert recluster_keeping_rows(spark, name, KEY, depth=4, block_rows=50, max_bytes=small).rounds
+    recluster_keeping_rows(spark, name, KEY, depth=4, block_rows=50, final=True)
     assert clustering_information(spark, name, block_rows=50)["average_depth"] <= 4
-    again = recluster(spark, name, block_rows=50, final=True)
+    again = recluster(spark, name, depth=4, block_rows=50, final=True)
     assert not again.rounds, again.reason
 
 

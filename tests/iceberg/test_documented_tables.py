@@ -126,11 +126,11 @@ KEYED = "set tblproperties ('recluster.cluster_by' = 'k'"
 @pytest.mark.parametrize(
     ("changes", "order", "mode"),
     [
-        ([], None, "none"),
+        ([], "k", None),
         (["unset tblproperties ('write.distribution-mode')", "write ordered by k", f"{KEYED})"], "k", None),
         (["write ordered by k", f"{KEYED}, 'write.distribution-mode' = 'hash')"], "k", "hash"),
     ],
-    ids=["an order set by hand", "a model's order", "a mode set by hand"],
+    ids=["an order that a recluster set", "a model's order", "a mode set by hand"],
 )
 def test_an_operation_removes_what_is_kept_in_a_table(
     spark: Any, schema: str, changes: list[str], order: str | None, mode: str | None
