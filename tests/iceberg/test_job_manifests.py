@@ -195,7 +195,7 @@ def test_options_of_the_manifest_are_recorded(spark: Any, project: Project) -> N
     for choice in ([name], ["--namespace", f"{project.catalog}.sales"], catalog):
         code, answer, _ = project.run_json("recluster", *choice)
         (done,) = answer["tables"]
-        assert (code, done["depth_after"], done["blocks_after"]) == (0, 1, 12)
+        assert (code, done["depth_after"], done["blocks_after"]) == (0, 1, 13)
     file = metadata_file(spark, name)
     assert project.run("recluster")[0] == 0
     assert metadata_file(spark, name) == file
