@@ -385,7 +385,8 @@ class ReclusterOptions:
     Attributes:
         dry_run: Plan and report; change nothing.
         automatic: Whether builds recluster the table.
-        small_tables: Whether to merge tables of less than eight full blocks for their depth too.
+        small_tables: Whether to merge tables of less than eight full blocks for their depth too, as those with a
+            ``depth`` of their own always are.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
@@ -506,7 +507,8 @@ class ReclusterOptions:
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
         # At most 100 GB in one block set, which a failed merge loses.
-        return Policy(max_merge_bytes=100 * 2**30, is_small_table=not self.small_tables, **given)
+        is_small = not self.small_tables and self.depth in (RECLUSTER_OPTIONS["depth"].default, AUTO)
+        return Policy(max_merge_bytes=100 * 2**30, is_small_table=is_small, **given)
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

@@ -36,16 +36,16 @@ class TestCosts(Operations):
 class TestSmallTable(Operations):
     """Fewer than eight full blocks are not merged for their depth after a build, nor is that said at each."""
 
-    MODELS = {"events.sql": EVENTS.replace("block_rows=500, automatic_clustering=false", "recluster_depth=2")}
+    MODELS = {"events.sql": EVENTS.replace("block_rows=500, automatic_clustering=false", "recluster_depth=4")}
 
-    def test_it_is_merged_only_when_a_depth_is_given_by_hand(self, table: str) -> None:
+    def test_it_is_merged_only_when_a_depth_is_given(self, table: str) -> None:
         few = "the table has fewer than 8 full blocks, so its depth matters little"
         (result,), log = run_load(4)
         assert re.search(r"OK created .*events .*\(depth 5\.0\)", log)
         assert "8 full blocks" not in log
-        assert result.adapter_response["recluster_reason"] == f"depth 5 is above 2, and {few}"
+        assert result.adapter_response["recluster_reason"] == f"depth 5 is above 4, and {few}"
         assert result.adapter_response["verdict"] == "well clustered"
-        line = f"{table}: nothing to do, depth 5.0, above 2, well clustered: {few}"
+        line = f"{table}: nothing to do, depth 5.0, above 4, well clustered: {few}"
         assert line in operate("recluster", "{table: events}")
         assert f"{table}: {few}" in operate("clustering_overview")
         assert f"{table}: reclustered 5 blocks into 1" in operate("recluster", "{table: events, depth: 1}")
