@@ -507,7 +507,7 @@ class ReclusterOptions:
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
         # At most 100 GB in one block set, which a failed merge loses.
-        is_small = not self.small_tables and self.depth in (RECLUSTER_OPTIONS["depth"].default, AUTO)
+        is_small = not self.small_tables and self.depth is None
         return Policy(max_merge_bytes=100 * 2**30, is_small_table=is_small, **given)
 
 

@@ -36,7 +36,7 @@ class TestCosts(Operations):
 class TestSmallTable(Operations):
     """Fewer than eight full blocks are not merged for their depth after a build, nor is that said at each."""
 
-    MODELS = {"events.sql": EVENTS.replace("block_rows=500, automatic_clustering=false", "recluster_depth=4")}
+    MODELS = {"events.sql": EVENTS.replace(", block_rows=500, automatic_clustering=false", "")}
 
     def test_it_is_merged_only_when_a_depth_is_given(self, table: str) -> None:
         few = "the table has fewer than 8 full blocks, so its depth matters little"
