@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -185,10 +184,8 @@ class AfterBuild:
     def finish(self, *, by_hook: bool) -> None:
         """Recluster the table if the node's options say so and no hook does, and maintain it."""
         options = self.options
-        is_last = not self.macros["model"].get("batch") or LAST_BATCH in map(
-            itemgetter("sql"), self.macros["post_hooks"]
-        )
-        is_last = is_last and not self.macros["flags"].EMPTY
+        is_marked = any(hook["sql"] == LAST_BATCH for hook in self.macros["post_hooks"])
+        is_last = (is_marked or not self.macros["model"].get("batch")) and not self.macros["flags"].EMPTY
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):

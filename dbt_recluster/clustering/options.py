@@ -385,8 +385,6 @@ class ReclusterOptions:
     Attributes:
         dry_run: Plan and report; change nothing.
         automatic: Whether builds recluster the table.
-        small_tables: Whether to merge tables of less than eight full blocks for their depth too, as those with a
-            ``depth`` of their own always are.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
@@ -481,7 +479,6 @@ class ReclusterOptions:
     )
     dry_run: bool = False
     automatic: bool = True
-    small_tables: bool = True
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 
@@ -506,9 +503,8 @@ class ReclusterOptions:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
-        # At most 100 GB in one block set, which a failed merge loses.
-        is_small = not self.small_tables and self.depth is None
-        return Policy(max_merge_bytes=100 * 2**30, is_small_table=is_small, **given)
+        # At most 100 GB in one block set, which a failed merge loses. Whether the table is small, the table knows.
+        return Policy(max_merge_bytes=100 * 2**30, is_small_table=self.depth is None, **given)
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

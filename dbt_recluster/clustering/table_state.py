@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.clustering.options import parse_iso_time
+from dbt_recluster.iceberg.session.local_spark import replace_file
 from dbt_recluster.iceberg.table_properties import FAILURE, SUSPENDED
 from dbt_recluster.text import moment_text
 
@@ -94,9 +95,7 @@ class FailureFile:
         with locked_directory(self._path.parent):
             failures = {**self._read(), table: failure}
             kept = {name: asdict(each) for name, each in failures.items() if each is not None}
-            new = self._path.with_suffix(f".{os.getpid()}")
-            new.write_text(json.dumps(kept), encoding="utf-8")
-            new.replace(self._path)
+            replace_file(self._path, json.dumps(kept).encode())
 
     def _read(self) -> dict[str, Failure]:
         try:

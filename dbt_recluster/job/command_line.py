@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -405,7 +406,7 @@ class _Job(Context):
         given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
         # What these name may change without a commit.
         others = [request.manifest, request.lake, given.get("reads"), given.get(METRICS.name), given.get("dry_run")]
-        is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules
+        is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules and find_spec("pyspark") is not None
         if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
             return False
         self._unchanged = UnchangedTables({**starter.outside_settings(request.properties_file), **settings}, given)
@@ -417,9 +418,8 @@ class _Job(Context):
     def _remember(self, answer: Answer) -> None:
         """Remember a table to which nothing is to be done until somebody writes to it."""
         result, metadata_file = answer.result, self._metadata_files.get(answer.table)
-        if self._unchanged is None or metadata_file is None or result is None or answer.warnings:
-            return
-        if not (result.rounds or result.limited or result.suspended):
+        is_idle = result is not None and not (result.rounds or result.limited or result.suspended)
+        if self._unchanged is not None and metadata_file is not None and is_idle:
             self._unchanged.remember(answer, metadata_file)
 
     def run(self, spark: SparkSession) -> int:

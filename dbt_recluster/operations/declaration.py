@@ -163,7 +163,6 @@ class Call:
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
         recorded = MODEL_OPTIONS["automatic_clustering"]
         automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
-        given["small_tables"] = "depth" in given  # whoever names a depth for a call means this table
         given["automatic"] = automatic and self.context.automatic
         if model is None:
             return self.opened.options(**given, **more)

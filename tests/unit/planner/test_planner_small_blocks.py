@@ -98,12 +98,12 @@ def test_neighbours_are_joined_as_their_naive_twin_says(rows):
         ([(n % 3, n % 3) for n in range(40)], 1),  # few values
     ],
 )
-def test_a_small_table_is_not_merged_for_its_depth_and_compacted_from_32_small_blocks_on(bounds, rows):
+def test_a_small_table_is_not_merged_for_its_depth_and_compacted_from_16_small_blocks_on(bounds, rows):
     blocks = build(bounds, rows=[rows] * len(bounds))
-    for count in (7, 31, len(bounds)):
+    for count in (7, 15, len(bounds)):
         few = blocks.take(list(range(min(count, len(bounds)))))
         planned = plan(few, Policy(depth=1, block_rows=100, is_small_table=True))
-        assert (sum(len(s.blocks) for s in planned.block_sets) >= 32) == (count == 40)
+        assert (sum(len(s.blocks) for s in planned.block_sets) >= 16) == (count == 40)
         if not planned.block_sets and planned.depth > 1:
             assert reason_text(planned.reasons).endswith(
                 "above 1, and the table has fewer than 8 full blocks, so its depth matters little"
