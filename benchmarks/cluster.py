@@ -26,6 +26,7 @@ from typing import Any
 import command
 from clusters import cluster
 from ports import HOST, free_port
+from runtime import iceberg_jar
 from sessions import of_directory, open_session, random_rows
 
 LOADS = 8
@@ -56,7 +57,6 @@ def main() -> None:
 def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
     """Recluster one table undisturbed, and one by each writer that loses an executor."""
     from dbt_recluster.iceberg.rewrite.native import SWITCH
-    from dbt_recluster.iceberg.session.local_spark import iceberg_jar
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors, too: it has the packages of the native writer
     spark = open_session(
