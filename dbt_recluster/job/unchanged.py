@@ -53,13 +53,13 @@ class UnchangedTables:
             known = json.loads(file.read_text("utf-8"))
             if time.time() - known["at"] > _SECONDS or self._metadata_file(table) != known["metadata_file"]:
                 return None
+            since = time.strftime("%H:%M:%S", time.localtime(known["at"]))
+            reason = f"nothing was written since the check at {since}"
+            text = f"{known['text']} ({reason})"
+            return Answer(table, {**known["values"], "reason": reason}, text, warnings=known["warnings"])
         except Exception as e:  # Spark looks, and says what is wrong
             logger.debug("%s: pyiceberg does not know whether it has changed: %s", table, type(e).__name__)
             return None
-        since = time.strftime("%H:%M:%S", time.localtime(known["at"]))
-        reason = f"nothing was written since the check at {since}"
-        text = f"{known['text']} ({reason})"
-        return Answer(table, {**known["values"], "reason": reason}, text, warnings=known["warnings"])
 
     def remember(self, answer: Answer, metadata_file: str) -> None:
         """Record that nothing was to be done to a table that was read from this metadata file."""
