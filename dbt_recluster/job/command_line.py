@@ -418,8 +418,9 @@ class _Job(Context):
     def _remember(self, answer: Answer) -> None:
         """Remember a table to which nothing is to be done until somebody writes to it."""
         result, metadata_file = answer.result, self._metadata_files.get(answer.table)
-        is_idle = result is not None and not (result.rounds or result.limited or result.suspended)
-        if self._unchanged is not None and metadata_file is not None and is_idle:
+        if self._unchanged is None or metadata_file is None or result is None:
+            return  # of another operation, or failed
+        if not (result.rounds or result.limited or result.suspended):
             self._unchanged.remember(answer, metadata_file)
 
     def run(self, spark: SparkSession) -> int:

@@ -85,10 +85,10 @@ def fetched_dbt(version: str) -> Path:
 
 
 def run_dbt(version: str) -> bool:
-    """Run tests and five loads of the demo on another dbt, and return whether all passed."""
+    """Run tests on another dbt, and five loads of the demo on the newest; return whether all passed."""
     folder = fetched_dbt(version)
     tests = ["-p", "other_dbt", *QUICK, *TESTS_OF_DBT]
-    demo = [sys.executable, *DEMO]
+    demo = [sys.executable, *DEMO] if version == next(iter(DBTS)) else []  # its lakehouse serves one at a time
     return run(f"dbt-core {version}", f"dbt-{version}", {"PYTHONPATH": before_path(folder)}, tests, demo)
 
 
