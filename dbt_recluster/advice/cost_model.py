@@ -547,8 +547,8 @@ class CostModel:
         table, metadata, week = self._table, self._table.metadata(), self._week
         if items is not None:
             fields = tuple(table.key.fields[item] for item in items)
-            table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0))
-            table.key_curve.drawn, metadata = curve, metadata.items(items)
+            table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0), curve)
+            metadata = metadata.items(items)
         here = table.planner_blocks(metadata)
         first = self._recluster(table, here, here)
         per_day = (0, 0)

@@ -19,8 +19,9 @@ from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.conditions import table_standing
 from dbt_recluster.clustering.history import RoundSummary, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time, parser
-from dbt_recluster.clustering.recluster import Recluster, table_facts
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
+from dbt_recluster.clustering.rounds import table_facts
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_state import Failure, locked_directory
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, Verdict
@@ -128,8 +129,8 @@ def table_overview(
 ) -> Overview:
     """Return the line of a table that is reclustered with some options.
 
-    If ``exact``, ignore what the last round recorded and plan again. The caller passes the ``failure`` of the last
-    recluster that the table could not record.
+    If ``exact``, plan again whatever the last round recorded, and measure depth and threshold only. The caller passes
+    the ``failure`` of the last recluster that the table could not record.
     """
     figures = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
     failure = table.failure or failure
@@ -206,6 +207,8 @@ def _from_blocks(
     else:
         planned = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
         facts = table_facts(table, options, planned)
+        if exact:
+            return facts, {}
         measured = table.measure(planned.blocks.planned, policy.block_rows)
         figures |= {name: getattr(measured, name) for name in _MEASURES}
     admitted = facts.admitted or facts.plan

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from dbt_recluster.iceberg.session.jobs import current_interruptible
+from dbt_recluster.planner import Reason
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100
@@ -115,6 +116,7 @@ class Round:
         snapshot_ids: Its snapshots.
         conflicts: How often its commit was attempted again because another writer was faster.
         orphans: Files of sets that were left out and could not be deleted.
+        reasons: Of its plan.
     """
 
     sets: int
@@ -127,6 +129,7 @@ class Round:
     snapshot_ids: tuple[int, ...]
     conflicts: int = 0
     orphans: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)

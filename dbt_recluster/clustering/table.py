@@ -33,6 +33,7 @@ from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.types import BoolArray, IntArray
 from dbt_recluster.planner import Blocks, ClusteringInformation, Plan, Policy, Reads, Why, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
@@ -101,18 +102,22 @@ class ClusteredTable:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
     def _attach(
-        self, iceberg: IcebergTable, cluster_by: ClusterBy | None, reads: TableReads | None = None
+        self,
+        iceberg: IcebergTable,
+        cluster_by: ClusterBy | None,
+        reads: TableReads | None = None,
+        curve: Curve | None = None,
     ) -> ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
-        self.cluster_by = cluster_by
+        self.cluster_by, self._curve = cluster_by, curve
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self.reads = reads or TableReads(iceberg)
         return self
 
-    def under(self, cluster_by: ClusterBy) -> ClusteredTable:
-        """Return the same loaded table under another key."""
-        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads)
+    def under(self, cluster_by: ClusterBy, curve: Curve | None = None) -> ClusteredTable:
+        """Return the same loaded table under another key, and along a curve that is not recorded."""
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads, curve)
 
     def on_branch(self, branch: str) -> ClusteredTable:
         """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
@@ -148,7 +153,7 @@ class ClusteredTable:
     @cached_property
     def key_curve(self) -> TableCurve:
         """The curve of the key, how it is drawn, and blocks along it."""
-        return TableCurve(self.iceberg, self.key)
+        return TableCurve(self.iceberg, self.key, self._curve)
 
     @property
     def block_bytes(self) -> int:
