@@ -25,7 +25,7 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.connections import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond

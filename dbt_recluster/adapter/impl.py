@@ -26,7 +26,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
 from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
-from dbt_recluster.adapter.connections import ReclusterConnectionManager
+from dbt_recluster.adapter.connections.connection_manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.freshness import SnapshotFreshness

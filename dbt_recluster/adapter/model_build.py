@@ -12,14 +12,14 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 
+from dbt_recluster.adapter import table_clustering
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
 from dbt_recluster.adapter.operations import check_hooks
+from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations import table_clustering
-from dbt_recluster.operations.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.

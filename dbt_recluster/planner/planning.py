@@ -24,8 +24,8 @@ from dbt_recluster.planner.candidates import (
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import BlockSet, Gain, Plan, Reason, Why, reveals_less, simulate
 from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS, MANY_SMALL, Policy
-from dbt_recluster.planner.strategies import BY_NAME
 from dbt_recluster.planner.strategies.payback import compacted_levels, written_levels
+from dbt_recluster.planner.strategies.strategy import BY_NAME
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
 _MERGE, _BOXES, _COMPACTION, _DELETED = range(4)

@@ -11,7 +11,7 @@ from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates, SetLimits
-from dbt_recluster.planner.strategies import BY_NAME, STRATEGIES
+from dbt_recluster.planner.strategies.strategy import BY_NAME, STRATEGIES
 
 # Below it, a share of few blocks is exceeded by every load, and each rewrites them all.
 LEAST_SHARE = 4.0

@@ -9,7 +9,7 @@ from clustered_models import Clustering
 from dbt.adapters.spark.python_submissions import AllPurposeClusterPythonJobHelper
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
-from dbt_recluster.adapter.connections import ConnectionMethod
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.maintenance import clustering_depth
 
 CONTRACT = """

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, recluster_keeping_rows, spark_settings, stays_as_it_is
 
+from dbt_recluster.adapter.table_clustering import sorted_along_curve
 from dbt_recluster.clustering import table_curve
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -25,7 +26,6 @@ from dbt_recluster.maintenance import (
     clustering_information,
     recluster,
 )
-from dbt_recluster.operations.table_clustering import sorted_along_curve
 
 ROWS = 4_000
 FINAL: dict[str, Any] = {"depth": 1, "block_rows": 500, "final": True}

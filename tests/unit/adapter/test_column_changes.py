@@ -3,14 +3,14 @@ from collections.abc import Iterable
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.key.columns import Columns
-from dbt_recluster.operations.table_clustering import (
+from dbt_recluster.adapter.table_clustering import (
     SchemaChanges,
     TableClustering,
     lost_metrics,
     partition_columns,
 )
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.key.columns import Columns
 
 
 def columns(**types: str) -> list[SparkColumn]:
