@@ -34,7 +34,6 @@ from typing import Annotated, Any
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
 from dbt_recluster.advice.overview import Overview, totals, totals_by
-from dbt_recluster.advice.report_data import ReportData, report_data
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -82,6 +81,7 @@ from dbt_recluster.operations.declaration import (
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
 from dbt_recluster.planner import Reason
 from dbt_recluster.report import result_text
+from dbt_recluster.report.report_data import ReportData, report_data
 from dbt_recluster.report.result_text import plan_table, recluster_line
 
 OPERATIONS = OperationTable()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from dbt_recluster.advice.cost_model import PriceList, parse_prices
-from dbt_recluster.advice.overview import Overview, parse_metrics_file, table_overview, write_metrics
+from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
@@ -42,6 +42,7 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, recorded_key
+from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
 from dbt_recluster.text import did_you_mean, printable
 
 if TYPE_CHECKING:

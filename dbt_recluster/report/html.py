@@ -22,8 +22,8 @@ from markupsafe import Markup, escape
 
 from dbt_recluster.advice.cost_model import Balance
 from dbt_recluster.advice.overview import Overview, totals
-from dbt_recluster.advice.report_data import DrawnBlocks, ReportData
 from dbt_recluster.exceptions import ReportError
+from dbt_recluster.report.report_data import DrawnBlocks, ReportData
 from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, moment_text, printable, size
 

@@ -9,7 +9,6 @@ import pytest
 from tables import create_table
 
 from dbt_recluster.advice.cost_model import SCAN, THRESHOLDS, auto_depth
-from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import (
@@ -21,6 +20,7 @@ from dbt_recluster.maintenance import (
     recluster,
 )
 from dbt_recluster.report import html, result_text
+from dbt_recluster.report.report_data import report_data
 
 pytestmark = pytest.mark.thorough
 

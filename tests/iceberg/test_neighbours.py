@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file
 
-from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -17,6 +16,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
+from dbt_recluster.report.report_data import report_data
 from dbt_recluster.report.result_text import history, information
 
 pytestmark = pytest.mark.thorough

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.report.html import write_report
+from dbt_recluster.report.report_data import report_data
 
 TAG = '`a"><img src=x onerror=alert(1)>`'
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.advice.overview import Overview, parse_metrics_file, write_metrics
+from dbt_recluster.advice.overview import Overview
 from dbt_recluster.clustering.verdict import Verdict
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
