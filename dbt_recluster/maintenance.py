@@ -170,15 +170,16 @@ def _estimate(call: Call) -> ReclusterEstimate:
 
 
 def _gain_first(calls: list[Call]) -> list[Call]:
-    """Sort calls so that a budget goes first to the tables that gain most for each byte."""
+    """Sort calls by what the tables gain for each byte, under a budget or where the context asks for it."""
 
     def loss(call: Call) -> float:
         try:
-            return -_estimate(call).gain_per_byte
-        except ReclusterError:
+            return -_estimate(replace(call)).gain_per_byte  # the call itself opens the table when its turn comes
+        except Exception:
             return 0.0  # its own run raises it again
 
-    return calls if len(calls) < 2 or calls[0].context.budget.total is None else sorted(calls, key=loss)
+    is_sorted = len(calls) > 1 and (calls[0].context.gain_first or calls[0].context.budget.total is not None)
+    return sorted(calls, key=loss) if is_sorted else calls
 
 
 @OPERATIONS.declare(

@@ -106,6 +106,13 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
     return ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table()
 
 
+def check_catalog(spark: SparkSession, table: str) -> None:
+    """Raise a CatalogError if the catalog of a table does not answer."""
+    with raise_as(CatalogError, f"the catalog of {table} does not answer"):
+        resolved = resolve(spark, name_parts(table))
+        resolved.catalog().namespaceExists(resolved.identifier().namespace())
+
+
 def no_catalog(name: str) -> str:
     """Return the error message for a missing catalog."""
     return f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"

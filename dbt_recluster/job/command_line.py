@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
+    Interrupted,
     KeyTypeError,
     ManifestError,
     NotAnIcebergTableError,
@@ -34,6 +35,7 @@ from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
+from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
@@ -80,16 +82,21 @@ examples:
   dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
   spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
   spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
+  dbt-recluster recluster --namespace lake.sales --every 5m --properties-file lake.conf
   dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
 
 exit codes:
-  0    done, or nothing to do
+  0    done, or nothing to do; with --every, ended by Ctrl-C or SIGTERM
   1    a table failed (the others were tried), or Spark or the catalog cannot be reached
   2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
   130  interrupted; a round that was not committed changed nothing
 
 Each command has its own help: dbt-recluster recluster --help
 """
+_EVERY = (
+    "stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a byte "
+    "first; with --json, one line for each pass"
+)
 _JOB = "print the path of the file to give to spark-submit"
 
 
@@ -115,6 +122,7 @@ class Request(argparse.Namespace):
     select: list[str] | None
     renamed: Mapping[str, str]
     arguments: Mapping[str, Any]
+    every: str | None = None
     lake: str | None
     settings: Mapping[str, str]
     properties_file: Path | None
@@ -181,6 +189,8 @@ def _wrong_choice(request: Request, operation: Operation) -> str | None:
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
+    if request.lake is not None and request.every is not None:
+        return "--lake is for one process at a time: with --every nobody else could load its tables"
     is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
         if is_selected or request.renamed:
@@ -227,6 +237,8 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
                 group.add_argument(name, help=text, **facts)
         for argument in operation.arguments:
             _add_argument(command, argument)
+        if operation.name == "recluster":
+            command.add_argument("--every", help=_EVERY, type=_value(parse_interval), metavar="INTERVAL")
     commands.add_parser(
         "job",
         help=_JOB,
@@ -359,11 +371,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 spark_session(request.settings, request.properties_file, request.lake) as spark,
                 job_group(spark, PROGRAM),
             ):
-                return job.run(spark)
+                return job.run(spark) if request.every is None else job.stay(spark, request.every)
+        except Interrupted as e:
+            return job.stop(str(e), Exit.INTERRUPTED if request.every is None else Exit.DONE)
         except KeyboardInterrupt as e:
             return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
         except Exception as e:  # whatever fails is one line and an exit code
-            return job.stop(job.explain(e), Exit.WRONG_USAGE if isinstance(e, _WRONG_USAGE) else Exit.FAILED)
+            is_usage = isinstance(e, _WRONG_USAGE) and not job.passes
+            return job.stop(job.explain(e), Exit.WRONG_USAGE if is_usage else Exit.FAILED)
 
 
 class _Job(Context):
@@ -383,7 +398,11 @@ class _Job(Context):
         self._metadata_files: dict[str, str] = {}  # as the tables were opened, by name
         self._manifest: Manifest | None = None
         self._nodes: list[Node] = []  # of the manifest: all, or those that are selected and built
+        self._targets_of_project: list[Target] | None = None
+        self._changed: ChangedTables | None = None  # with --every
+        self.passes = 0
         self.trigger = "manual" if request.run_results is None else "run"
+        self.gain_first = request.every is not None
 
     def read_manifest(self) -> None:
         """Read the manifest, the run results and the selection, if they are given."""
@@ -405,7 +424,8 @@ class _Job(Context):
         request, settings = self._request, self._request.settings
         given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
         # What these name may change without a commit.
-        others = [request.manifest, request.lake, given.get("reads"), given.get(METRICS.name), given.get("dry_run")]
+        others = [request.manifest, request.lake, request.every]
+        others += (given.get(name) for name in ("reads", METRICS.name, "dry_run"))
         is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules and find_spec("pyspark") is not None
         if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
             return False
@@ -426,12 +446,25 @@ class _Job(Context):
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
-        targets = self._targets()
+        every = targets = self._targets()
+        if self._changed is not None:
+            targets = self._changed.of(every)
         for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
             self._remember(answer)
-        return self.finish(self._project(targets))
+        if self._changed is not None:
+            self._changed.record(targets, self._answers)
+        return self.finish(self._project(every))
+
+    def stay(self, spark: SparkSession, interval: str) -> NoReturn:
+        """Work on the tables that have changed, pass after pass, until a signal or an error ends it."""
+        self._changed = ChangedTables(spark, parse_interval("--every", interval))
+        while True:
+            self.run(spark)
+            self.passes += 1
+            self._answers, self._left_out, self._code, self._opened = [], 0, None, None
+            self._changed.wait()
 
     def finish(self, project: Collection[str] | None = None) -> int:
         """Print what comes after the last table, and return the exit code."""
@@ -442,7 +475,7 @@ class _Job(Context):
             self._summary = operation.end(self._answers, request.arguments)
             if self._answers and self._summary.text:
                 self._print(self._summary.text)
-        if self._left_out or not self._answers:
+        if not self.passes and (self._left_out or not self._answers):
             _note(self._left_out_line())
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
@@ -457,7 +490,7 @@ class _Job(Context):
             return self._code
         error = redaction.without_known_secrets(error)
         _note(f"{PROGRAM}: {error}")
-        return self._end(code, error)
+        return self._end(code, error if code else None)
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
@@ -513,7 +546,9 @@ class _Job(Context):
     def _targets(self) -> list[Target]:
         request = self._request
         if self._manifest is not None:
-            return self._targets_of_manifest()
+            if self._targets_of_project is None:
+                self._targets_of_project = self._targets_of_manifest()
+            return self._targets_of_project
         if request.catalog is not None:
             names = tables_of_catalog(self._spark, request.catalog)
         elif request.namespace is not None:

@@ -84,6 +84,7 @@ class Context:
     """Where operations run: dbt, the command, or, as here, Python."""
 
     budget = RunBudget()  # for all tables together
+    gain_first = False  # whether the tables that gain most for a byte come first without a budget, too
     trigger = "manual"  # or ``run`` after a build
     resume = ""  # the command that resumes a suspended table, with ``%s`` for its name
     absent = ""  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
