@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import rest_server
 from jobs import Jobs
-from tables import add_catalog, append, checksum, keyed
+from tables import append, checksum, keyed
 
 
 class Service:
@@ -94,12 +94,11 @@ def test_a_pass_reads_the_metadata_of_each_table_once_and_a_lost_catalog_ends_it
     spark: Any, tmp_path: Path, start: Callable[..., Service]
 ) -> None:
     with rest_server.server(tmp_path / "rest") as rest:
-        settings = rest.settings("lake")
-        add_catalog(
-            spark, "every", **{name.rpartition(".")[2]: value for name, value in rest.settings("every").items()}
-        )
+        for setting, value in rest.settings("every").items():
+            spark.conf.set(setting, value)
+        spark.sql("create schema every.s")
         names = [keyed(spark, "every.s", f"t{number}", depth="1") for number in range(3)]
-        service = start(tmp_path, settings, *(name.replace("every", "lake") for name in names))
+        service = start(tmp_path, rest.settings("lake"), *(name.replace("every", "lake") for name in names))
         while service.next_pass()["tables"]:
             pass
         before = rest.requests
