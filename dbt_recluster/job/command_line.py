@@ -461,6 +461,7 @@ class _Job(Context):
         """Work on the tables that have changed, pass after pass, until a signal or an error ends it."""
         self._changed = ChangedTables(spark, parse_interval("--every", interval))
         while True:
+            self._changed.begin()
             self.run(spark)
             self.passes += 1
             self._answers, self._left_out, self._code, self._opened = [], 0, None, None

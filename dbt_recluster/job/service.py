@@ -56,21 +56,21 @@ class ChangedTables:
 
     def __init__(self, spark: SparkSession, interval: float) -> None:
         self._spark, self._interval = spark, interval
-        self._started = time.monotonic()
+        self._started = 0.0
         self._tables: dict[str, IcebergTable] = {}
         self._metadata_files: dict[str, str | None] = {}  # None of a table that cannot be loaded
         self._pauses: dict[str, _Pause] = {}
 
-    def of(self, targets: Sequence[Target]) -> list[Target]:
-        """Start a pass; return the tables among the targets that it works on.
-
-        Raises:
-            SparkEnvironmentError: Spark has stopped.
-            CatalogError: A catalog does not answer.
-        """
+    def begin(self) -> None:
+        """Begin a pass; raise SparkEnvironmentError if Spark has stopped."""
         self._started = time.monotonic()
-        if is_stopped(self._spark):
-            raise SparkEnvironmentError("Spark has stopped")
+        with suppress(Exception):  # its JVM has ended
+            if not is_stopped(self._spark):
+                return
+        raise SparkEnvironmentError("Spark has stopped")
+
+    def of(self, targets: Sequence[Target]) -> list[Target]:
+        """Return the targets that the pass works on; raise CatalogError if a catalog does not answer."""
         names = {target.relation for target in targets}
         for known in (self._tables, self._metadata_files, self._pauses):
             for dropped in known.keys() - names:
@@ -78,11 +78,7 @@ class ChangedTables:
         return [target for target in targets if self._has_changed(target.relation)]
 
     def record(self, targets: Sequence[Target], answers: Sequence[Answer]) -> None:
-        """Record what a pass answered for the tables that it worked on; no answer is nothing to do.
-
-        Raises:
-            CatalogError: A table failed because its catalog does not answer.
-        """
+        """Record what the pass answered; no answer is nothing to do. Raise CatalogError as the cause of a failure."""
         answered = {answer.table: answer for answer in answers}
         for name in (target.relation for target in targets):
             answer, before = answered.get(name), self._pauses.pop(name, None)

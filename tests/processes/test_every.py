@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_tables_are_reclustered_as_they_change(
     keyed(spark, sales, "broken", depth="banana")
     keyed(spark, sales, "large", rows=20_000, depth="1")
     orders = keyed(spark, sales, "orders", depth="1")
-    service = start(tmp_path, {}, "--namespace", "lake.sales")
+    metrics = tmp_path / "recluster.prom"
+    service = start(tmp_path, {}, "--namespace", "lake.sales", "--metrics", str(metrics))
     first = service.next_pass()
     assert first["exit_code"] == 1
     assert [(table["table"], table.get("blocks_in")) for table in first["tables"]] == [
@@ -82,6 +84,7 @@ def test_tables_are_reclustered_as_they_change(
     assert "depth must be a number" in service.next_answer("lake.sales.broken", merged=False)["error"]
     spark.sql(f"alter table {sales}.broken set tblproperties ('recluster.option.depth' = '1')")
     assert service.next_answer("lake.sales.broken", merged=True)["blocks_in"] == 6
+    assert 'verdict{table="lake.sales.joins",verdict="well clustered"} 1.0' in metrics.read_text()
     while service.next_pass()["tables"]:
         pass
     code, out = service.end()
@@ -90,8 +93,10 @@ def test_tables_are_reclustered_as_they_change(
     assert checksum(spark, orders) == before
 
 
-def test_a_pass_reads_the_metadata_of_each_table_once_and_a_lost_catalog_ends_it(
-    spark: Any, tmp_path: Path, start: Callable[..., Service]
+@pytest.mark.alike
+@pytest.mark.parametrize("lost", ["catalog", "Spark"])
+def test_an_idle_pass_reads_the_metadata_of_each_table_once_and_a_loss_ends_it(
+    lost: str, spark: Any, tmp_path: Path, start: Callable[..., Service]
 ) -> None:
     with rest_server.server(tmp_path / "rest") as rest:
         for setting, value in rest.settings("every").items():
@@ -109,8 +114,13 @@ def test_a_pass_reads_the_metadata_of_each_table_once_and_a_lost_catalog_ends_it
         asked = {name: count - before.get(name, 0) for name, count in rest.requests.items()}
         assert passes in (3, 4, 5)
         assert {name for name, count in asked.items() if count} == {"loadTable"}
-        rest.process.kill()
+        if lost == "catalog":
+            rest.process.kill()
+        else:
+            subprocess.run(["pkill", "-KILL", "-P", str(service.process.pid), "java"], check=True)
         while (last := service.next_pass())["exit_code"] == 0:
             assert last["tables"] == []
     assert last["exit_code"] == service.process.wait(60) == 1
-    assert "the catalog of lake.s.t0 does not answer" in last["error"]
+    assert last["error"].startswith(
+        "the catalog of lake.s.t0 does not answer" if lost == "catalog" else "Spark has stopped"
+    )

@@ -23,6 +23,7 @@ class Passes:
 
     def __call__(self, error: str | None = None) -> list[str]:
         """Do nothing to the tables of a pass, or fail; return their names."""
+        self.changed.begin()
         targets = self.changed.of(self.targets)
         names = [target.relation.rpartition(".")[2] for target in targets]
         self.changed.record(targets, [Answer(t.relation, error=error) for t in targets] if error else [])
