@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -446,16 +446,16 @@ class _Job(Context):
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
-        every = targets = self._targets()
+        chosen = targets = self._targets()
         if self._changed is not None:
-            targets = self._changed.of(every)
+            targets = self._changed.of(chosen)
         for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
             self._remember(answer)
         if self._changed is not None:
             self._changed.record(targets, self._answers)
-        return self.finish(self._project(every))
+        return self.finish(self._project(chosen))
 
     def stay(self, spark: SparkSession, interval: str) -> NoReturn:
         """Work on the tables that have changed, pass after pass, until a signal or an error ends it."""
@@ -666,4 +666,5 @@ def spark_session(
         yield spark
     finally:
         if is_own:
-            spark.stop()
+            with suppress(Exception):  # its JVM may have ended, as the error of the block says
+                spark.stop()

@@ -122,5 +122,5 @@ def test_an_idle_pass_reads_the_metadata_of_each_table_once_and_a_loss_ends_it(
             assert last["tables"] == []
     assert last["exit_code"] == service.process.wait(60) == 1
     assert last["error"].startswith(
-        "the catalog of lake.s.t0 does not answer" if lost == "catalog" else "Spark has stopped"
+        {"catalog": "the catalog of lake.s.t0 does not answer"}.get(lost, "Spark has stopped")
     )
