@@ -36,8 +36,8 @@ has this object too, and its `error` is null:
 
 ## JSON of the command
 
-`dbt-recluster ... --json` prints one line with one object. With `--every` there is one for each pass, of the tables that \
-it worked on, and one for the end:
+`dbt-recluster ... --json` prints one line with one object. With `--every` there is one for each pass, of the tables \
+that it worked on, and one for the end:
 
 | figure | what it is |
 | --- | --- |
