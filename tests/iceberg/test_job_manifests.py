@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tables import append, checksum, make_table, metadata_file, stays_as_it_is
 
+from dbt_recluster.exceptions import Interrupted
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.job.service import ChangedTables
 from dbt_recluster.maintenance import clustering_depth
 
 
@@ -337,3 +339,23 @@ def test_an_overview_shows_what_is_wrong_beside_the_rest(project: Project) -> No
     assert (code, answer["tables"], answer["error"]) == (0, [], None)  # none of them has a sort order
     with pytest.raises(SystemExit):
         project.run("overview", "--fail-on", "shallow")
+
+
+def test_a_service_reads_a_manifest_once_and_meets_what_is_built_later(
+    project: Project, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.make("orders")
+    for name in ("orders", "late"):
+        project.add(name, cluster_by="k", recluster_depth=1)
+    arguments = ("recluster", *project.write(), "--catalog", project.catalog, "--every", "1h", "--json")
+    between = iter((project.path.unlink, lambda: project.make("late")))
+
+    def wait(_: ChangedTables) -> None:
+        if (change := next(between, None)) is None:
+            raise Interrupted
+        change()
+
+    monkeypatch.setattr(ChangedTables, "wait", wait)
+    code, out, err = run(*arguments)
+    assert (code, list(map(names, map(json.loads, out.splitlines())))) == (0, [["orders"], ["orders"], ["late"], []])
+    assert err.count("late is skipped") == 1

@@ -94,16 +94,17 @@ def test_tables_are_reclustered_as_they_change(
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("lost", ["catalog", "Spark"])
+@pytest.mark.parametrize("lost", ["lost_catalog", "lost_spark"])
 def test_an_idle_pass_reads_the_metadata_of_each_table_once_and_a_loss_ends_it(
     lost: str, spark: Any, tmp_path: Path, start: Callable[..., Service]
 ) -> None:
     with rest_server.server(tmp_path / "rest") as rest:
-        for setting, value in rest.settings("every").items():
+        for setting, value in rest.settings(lost).items():
             spark.conf.set(setting, value)
-        spark.sql("create schema every.s")
-        names = [keyed(spark, "every.s", f"t{number}", depth="1") for number in range(3)]
-        service = start(tmp_path, rest.settings("lake"), *(name.replace("every", "lake") for name in names))
+        spark.sql(f"create schema {lost}.s")
+        for number in range(3):
+            keyed(spark, f"{lost}.s", f"t{number}", depth="1")
+        service = start(tmp_path, rest.settings("lake"), *(f"lake.s.t{number}" for number in range(3)))
         while service.next_pass()["tables"]:
             pass
         before = rest.requests
@@ -114,13 +115,12 @@ def test_an_idle_pass_reads_the_metadata_of_each_table_once_and_a_loss_ends_it(
         asked = {name: count - before.get(name, 0) for name, count in rest.requests.items()}
         assert passes in (3, 4, 5)
         assert {name for name, count in asked.items() if count} == {"loadTable"}
-        if lost == "catalog":
+        if lost == "lost_catalog":
             rest.process.kill()
         else:
             subprocess.run(["pkill", "-KILL", "-P", str(service.process.pid), "java"], check=True)
         while (last := service.next_pass())["exit_code"] == 0:
             assert last["tables"] == []
     assert last["exit_code"] == service.process.wait(60) == 1
-    assert last["error"].startswith(
-        {"catalog": "the catalog of lake.s.t0 does not answer"}.get(lost, "Spark has stopped")
-    )
+    error = {"lost_catalog": "the catalog of lake.s.t0 does not answer", "lost_spark": "Spark has stopped"}[lost]
+    assert last["error"].startswith(error)
