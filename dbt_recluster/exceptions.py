@@ -68,7 +68,7 @@ class MissingTableError(NotAnIcebergTableError):
 
 
 class OtherFormatError(NotAnIcebergTableError):
-    """The name is that of a view, or of a table of another format than Iceberg's."""
+    """The name is that of a view, of a table of another format than Iceberg's, or of a part of a table."""
 
 
 class CatalogError(ReclusterError):

@@ -410,6 +410,9 @@ def clustering_information(
 
     Returns:
         verdict, depth, threshold, reason, cause: Those of ``clustering_overview``, of the whole table.
+        options: Every option in effect, by its name in ``meta.recluster``: ``name`` and ``value`` as they are written,
+            or the default in words; ``origin``: ``model``, ``dbt_project.yml``, ``project`` (either, of a manifest or
+            a package), ``var``, ``environment``, ``table property``, ``sort order``, ``argument`` or ``default``.
     """
     # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
     measured = table_information(call.table, where, block_rows or _block_rows(call))
@@ -419,7 +422,7 @@ def clustering_information(
         found = decide(Facts(error=str(e)))
         overview = Overview(call.table.name, found.verdict, found.text, found.cause)
     facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason", "cause")}
-    return {**facts, **measured}
+    return {**facts, **measured, "options": call.options_in_effect(own=("where", "cluster_by"))}
 
 
 def _block_rows(call: Call) -> int | None:

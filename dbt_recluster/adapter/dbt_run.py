@@ -66,7 +66,7 @@ _NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING
 class RunVars:
     """The settings of a whole run."""
 
-    is_off: bool = False  # whether tables are not reclustered after their builds
+    off_by: str = ""  # what keeps tables from being reclustered after their builds: ``var`` or ``environment``
     budget: int | None = None  # the bytes that reclustering may rewrite over all tables
     metrics: Path | None = None  # the file for the tables' metrics at the end of the run
     prices: Any = None  # for their costs
@@ -74,10 +74,11 @@ class RunVars:
     @classmethod
     def of(cls, var: Callable[..., Any]) -> RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
-        is_on = AUTOMATIC_CLUSTERING.of_var(var)
+        off_by = "" if AUTOMATIC_CLUSTERING.of_var(var) else "var"
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
-            is_on &= AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
-        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
+            is_on = AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
+            off_by = off_by or ("" if is_on else "environment")
+        return cls(off_by, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
 
 
 class DbtRun:
@@ -122,7 +123,7 @@ class DbtRun:
         """Return where operations run, under the budget of the settings."""
         self.budget.total = settings.budget
         failures = FailureFile(Path(self._adapter.config.project_target_path) / "recluster_failures.json")
-        return DbtContext(self._adapter, self.tables, self.budget, trigger, not settings.is_off, failures)
+        return DbtContext(self._adapter, self.tables, self.budget, trigger, settings.off_by, failures)
 
     def measure(self, macros: Mapping[str, Any], settings: RunVars) -> None:
         """Measure a node's table at the end of the run for the metrics, whatever becomes of the node."""
@@ -225,7 +226,7 @@ class AfterBuild:
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""
         name, run, settings = self._name, self.run, self.settings
-        if settings.is_off or (run.submission is None and not self._is_possible("reclustered")):
+        if settings.off_by or (run.submission is None and not self._is_possible("reclustered")):
             return Answer(name)
         call = self._call(arguments)
         try:

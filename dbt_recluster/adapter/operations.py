@@ -40,6 +40,7 @@ from dbt_recluster.operations.declaration import (
     run_operation,
 )
 from dbt_recluster.operations.tables import (
+    META,
     TABLES,
     Node,
     Target,
@@ -64,7 +65,7 @@ class DbtContext(Context):
     tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
-    automatic: bool = True
+    off_by: str = ""
     failures: FailureFile | None = None
     absent: str = "not built yet as an Iceberg table"
     resume = RESUME_WITH_DBT
@@ -107,6 +108,20 @@ class DbtContext(Context):
                 return None
 
         return project_queries(manifest.flat_graph["nodes"], unique_id, compiled)
+
+    def own_configs(self, unique_id: str) -> set[str] | None:
+        """Return the configs in a node's SQL and properties file; None in a package: the project overrides them."""
+        manifest: Any = self.adapter.get_macro_resolver()
+        node, key = manifest.nodes[unique_id], f"{unique_id.partition('.')[0]}s"
+        properties = manifest.files.get(node.patch_path)
+        if node.package_name != self.adapter.config.project_name or (node.patch_path and properties is None):
+            return None
+        of_node = [node.config_call_dict]
+        if properties is not None:
+            versions = dict.fromkeys((None, getattr(node, "version", None)))
+            of_node += (properties.get_unrendered_config(key, node.name, version) or {} for version in versions)
+        in_meta = any(META in (configs.get("meta") or {}) for configs in of_node)
+        return {*(name for configs in of_node for name in configs), *([f"meta.{META}"] if in_meta else [])}
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""

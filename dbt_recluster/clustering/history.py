@@ -279,8 +279,8 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         f"{rewrite.snapshot.summary.get('engine-name', 'another writer')} merged {rewrite.blocks:,} blocks with "
         f"{rewrite.rows:,} rows that reclustering had written, in snapshot {rewrite.snapshot.id} of "
         f"{rewrite.snapshot.at:%Y-%m-%d %H:%M} UTC. "
-        "Leave this table out of rewrite_data_files and of OPTIMIZE (Trino, Athena, Dremio), or switch off its "
-        "compaction by S3 Tables, AWS Glue, R2 or Amoro "
+        "Leave this table out of rewrite_data_files (also of DuckDB, iceops and Gravitino), of Zamboni and of OPTIMIZE "
+        "(Trino, Athena, Dremio), or switch off its compaction by S3 Tables, AWS Glue, R2 or Amoro "
         '(self-optimizing.enabled=false): "Other writers and readers" in the documentation has the commands'
         for rewrite in rewrites
     ]

@@ -95,9 +95,10 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
         message = short_message(e).rstrip(".")
         if base and _TIME_TRAVEL.fullmatch(last):
             message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
+        is_missing = is_caused_by(e, *_NO_SUCH_TABLE)
         if len(base) > 1 and not has_catalog(spark, base[0]):
-            message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
-        kind = MissingTableError if is_caused_by(e, *_NO_SUCH_TABLE) else NotAnIcebergTableError
+            message, is_missing = f"{no_catalog(base[0])}; and in the current catalog: {message}", True
+        kind = MissingTableError if is_missing else NotAnIcebergTableError
         raise kind(f"{join_parts(given)} cannot be loaded: {message}") from e
     _check_is_main_branch(spark, given, loaded)
     parts = (*resolved.identifier().namespace(), resolved.identifier().name())
@@ -152,7 +153,7 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
         what = f"the metadata table {last} of a table"
     else:
         return
-    raise NotAnIcebergTableError(f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}")
+    raise OtherFormatError(f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}")
 
 
 def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:

@@ -88,7 +88,8 @@ examples:
 exit codes:
   0    done, or nothing to do; with --every, ended by Ctrl-C or SIGTERM
   1    a table failed (the others were tried), or Spark or the catalog cannot be reached
-  2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
+  2    refused before anything was done: wrong usage, or no table that exists with valid options and key
+  3    all done, and clustering-overview found a verdict of --fail-on, or failing
   130  interrupted; a round that was not committed changed nothing
 
 Each command has its own help: dbt-recluster recluster --help
@@ -105,7 +106,8 @@ class Exit(IntEnum):
 
     DONE = 0
     FAILED = 1
-    WRONG_USAGE = 2
+    REFUSED = 2
+    BAD_VERDICT = 3
     INTERRUPTED = 130
 
 
@@ -148,9 +150,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = redaction.redact(message)
         if self.as_json:
-            print(json.dumps(answer_of(None, Exit.WRONG_USAGE, message, [])), flush=True)
+            print(json.dumps(answer_of(None, Exit.REFUSED, message, [])), flush=True)
         with standard_error():
-            self.exit(Exit.WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+            self.exit(Exit.REFUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def answer_of(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
@@ -378,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
         except Exception as e:  # whatever fails is one line and an exit code
             is_usage = isinstance(e, _WRONG_USAGE) and not job.passes
-            return job.stop(job.explain(e), Exit.WRONG_USAGE if is_usage else Exit.FAILED)
+            return job.stop(job.explain(e), Exit.REFUSED if is_usage else Exit.FAILED)
 
 
 class _Job(Context):
@@ -481,9 +483,14 @@ class _Job(Context):
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
+        code = Exit.DONE
+        if failed:
+            code = Exit.REFUSED if all(answer.is_refused for answer in self._answers) else Exit.FAILED
+        elif self._summary.error:
+            code = Exit.BAD_VERDICT
         if self._summary.error:
             _note(self._summary.error)
-        return self._end(Exit.FAILED if failed or self._summary.error else Exit.DONE, self._summary.error)
+        return self._end(code, self._summary.error)
 
     def stop(self, error: str, code: int) -> int:
         """End early, unless all tables had their turn: a signal may arrive after that."""

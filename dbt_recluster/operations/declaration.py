@@ -7,10 +7,11 @@ without one are for Python alone.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, cached_property, wraps
@@ -31,6 +32,7 @@ from dbt_recluster.exceptions import (
     MissingTableError,
     NotAnIcebergTableError,
     OptionError,
+    OtherFormatError,
     PredicateError,
     UnsupportedTableError,
 )
@@ -38,10 +40,10 @@ from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.session.redaction import short_message
-from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.iceberg.sort_order import sort_order_text, table_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, recorded_key
+from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, recorded_key, written_options
 from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
 from dbt_recluster.text import did_you_mean, printable
 
@@ -89,7 +91,7 @@ class Context:
     resume = ""  # the command that resumes a suspended table, with ``%s`` for its name
     absent = ""  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
     records_options = False  # whether a recluster records the model's options with the table
-    automatic = True  # whether builds recluster their tables
+    off_by = ""  # what keeps builds from reclustering their tables: ``var`` or ``environment``
     failures: FailureFile | None = None  # of tables that cannot record them
 
     def open(self, relation: str) -> ClusteredTable:
@@ -104,6 +106,10 @@ class Context:
         """Return the compiled SQL that reads a node's table, by name."""
         raise NotImplementedError
 
+    def own_configs(self, unique_id: str) -> Collection[str] | None:  # noqa: ARG002
+        """Return the configs that a node's own files set; None if they cannot be told from those of dbt_project.yml."""
+        return None
+
     def progress(self) -> ProgressCallback | None:
         """Return a callback for the progress of one recluster, or None."""
         return None
@@ -113,15 +119,17 @@ class Context:
         raise NotImplementedError
 
 
-# Errors that end an operation before it tries to recluster the table.
-_NO_ATTEMPT = (
-    BudgetSpentError,
+# Errors of input, raised before anything is done to the table.
+_REFUSED = (
     ClusterKeyError,
-    NotAnIcebergTableError,
+    MissingTableError,
     OptionError,
+    OtherFormatError,
     PredicateError,
     UnsupportedTableError,
 )
+# Errors that end an operation before it tries to recluster the table.
+_NO_ATTEMPT = (*_REFUSED, BudgetSpentError, NotAnIcebergTableError)
 
 
 @dataclass
@@ -165,10 +173,44 @@ class Call:
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
         recorded = MODEL_OPTIONS["automatic_clustering"]
         automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
-        given["automatic"] = automatic and self.context.automatic
+        given["automatic"] = automatic and not self.context.off_by
         if model is None:
             return self.opened.options(**given, **more)
         return replace(model.recluster, **given, **more)
+
+    def options_in_effect(self, *, own: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+        """Return each option's name and value as they are written, or its default in words, and its origin."""
+        arguments = {name: self.arguments.get(name) for name in set(MODEL_OPTIONS).difference(own)}
+        found = {}
+        for name, option in MODEL_OPTIONS.items():
+            if self.target.options is None and not (option.is_recorded or name == "cluster_by"):
+                continue  # only a model has it
+            where, value, origin = option.config, arguments.get(name), "argument"
+            if value is None and name in self._written:
+                where, value, origin = self._written[name]
+            if value is None:
+                value, origin = option.otherwise, "default"
+            found[name] = {"name": where, "value": value, "origin": origin}
+        if self.context.off_by:
+            found["automatic_clustering"] |= {"value": False, "origin": self.context.off_by}
+        if (total := self.context.budget.total) is not None:
+            with suppress(OptionError):  # the verdict says what is wrong
+                if total < (self.options(own=own).max_bytes or math.inf):
+                    found["max_bytes"] = {"name": BUDGET.var, "value": total, "origin": "var"}
+        return found
+
+    @cached_property
+    def _written(self) -> dict[str, tuple[str, Any, str]]:
+        """The name, the value and the origin of the options that the project or the table sets."""
+        if (model := self.target.options) is None:
+            table = self.opened.iceberg
+            return written_options(table.properties, sort_order_text(table))
+        of_node = self.context.own_configs(self.target.unique_id) if self.target.unique_id else None
+
+        def origin(config: str) -> str:
+            return "project" if of_node is None else "model" if config in of_node else "dbt_project.yml"
+
+        return {name: (of, value, origin(of.rpartition(".")[0] or of)) for name, (of, value) in model.written.items()}
 
     def depth(self) -> float | None:
         """Return the depth that is compared with the threshold, measured now."""
@@ -297,6 +339,7 @@ class Answer:
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
     is_missing: bool = False  # whether there is no table
+    is_refused: bool = False  # whether it failed before anything was done to the table
     call: Call | None = None
 
     @property
@@ -440,7 +483,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
         error = printable(context.explain(e), keep="\n")
-        return _not_done(call, f"failed: {error}", error, getattr(e, "orphans", ()))
+        is_refused = isinstance(e, _REFUSED) and not e.bytes_rewritten
+        return replace(_not_done(call, f"failed: {error}", error, getattr(e, "orphans", ())), is_refused=is_refused)
     if operation.finish is not None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
     values = result if isinstance(result, Mapping) else result.as_dict()

@@ -77,6 +77,8 @@ class ModelOptions:
     columns: Columns | None = None  # of the model, once they are known
     unknown: tuple[str, ...] = ()  # warnings about names that no option has
     sorted_by: str | None = None  # of the model, which dbt-trino makes the table's sort order
+    # The config that sets an option, and its value there, by the option's name.
+    written: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
@@ -92,6 +94,7 @@ class ModelOptions:
         values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
         in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
         values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
+        written = {name: (of, value) for name, (of, value) in values.items() if value is not None}
         _, reads = values["reads"]
         of_project = isinstance(reads, str) and reads.strip().lower() == "project"
         if of_project:
@@ -100,8 +103,14 @@ class ModelOptions:
         recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
         properties = config.get("properties")
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
-        unknown = tuple(unknown_names(config))
-        return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by)
+        return cls(
+            **given,
+            recluster=recluster,
+            records_reads=of_project,
+            unknown=tuple(unknown_names(config)),
+            sorted_by=sorted_by,
+            written=written,
+        )
 
     def check_key(self, relation: str, given: ClusterKey | None) -> None:
         """Refuse another key for the model's table than that of its configuration."""
@@ -143,6 +152,14 @@ def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
         return None if text is None else parse_cluster_key(text)
     except ClusterKeyError as e:
         raise ClusterKeyError(f"table property {CLUSTER_BY}: {e}") from None
+
+
+def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str, tuple[str, Any, str]]:
+    """Return the name, the text and the origin of the options that a table has without its model."""
+    names = {CLUSTER_BY: "cluster_by", **{of.table_property: n for n, of in MODEL_OPTIONS.items() if of.is_recorded}}
+    found = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
+    recorded = ((name, text) for name, text in properties.items() if name in names)
+    return found | {names[name]: (name, text, "table property") for name, text in recorded}
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -283,7 +284,18 @@ def information(values: Mapping[str, Any]) -> str:
     ]
     lines = table(("level", "blocks", "rows", "depth"), by_level).splitlines()
     levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
-    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
+    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels, *_options(values["options"])])
+
+
+def _options(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each option that is set, with its origin."""
+    rows = [
+        (of["name"], shortened(value if isinstance(value := of["value"], str) else json.dumps(value)), of["origin"])
+        for of in options.values()
+        if of["origin"] != "default"
+    ]
+    lines = table(("option", "value", "from"), rows).splitlines() if rows else []
+    return ["", *(f"  {line}" for line in lines), "  All other options have their defaults."]
 
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:

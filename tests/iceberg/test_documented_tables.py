@@ -87,7 +87,7 @@ def test_the_page_has_the_names_of_a_failure_the_command_and_adapter_response(
     from dbt.adapters.contracts.connection import AdapterResponse
 
     code, answer, _ = run_json("recluster", f"{schema}.missing")
-    assert (code, answer["error"]) == (1, None)
+    assert (code, answer["error"]) == (2, None)
     assert answer["tables"][0].keys() == documented["JSON in dbt"]
     assert answer.keys() | {"files", "totals"} == documented["JSON of the command"]
     plain = AdapterResponse("OK")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tables import append, checksum, keyed, make_table, metadata_file, stays_as_it_is
+from tables import append, checksum, keyed, local_path, make_table, metadata_file, stays_as_it_is
 
 from dbt_recluster.maintenance import clustering_depth, clustering_history, clustering_information
 
@@ -132,24 +132,31 @@ def test_a_property_that_is_no_key(spark: Any, sales: str, run: Any) -> None:
     assert (code, "reclustered 6 blocks" in out) == (0, True)
     assert "table property recluster.cluster_by: cluster_by item 'k desc'" in err
     code, _, err = run("recluster", table)
-    assert (code, "table property recluster.cluster_by" in err) == (1, True)
+    assert (code, "table property recluster.cluster_by" in err) == (2, True)
 
 
 def test_tables_that_fail_have_a_line_each(spark: Any, sales: str, run: Any, as_json: Any) -> None:
     table = make_table(spark, sales, files=1, rows=10)
     assert run("recluster", "--namespace", sales)[::2] == (0, f"no table of {sales} has a cluster key\n")
     assert as_json("recluster", "--namespace", sales) == (0, {})
-    code, out, err = run("recluster", table, f"{sales}.nowhere", f"{table}.snapshots")
-    assert (code, out) == (1, "")
+    code, out, err = run("recluster", table, f"{sales}.nowhere", "no.such.t", f"{table}.snapshots")
+    assert (code, out) == (2, "")
     starts = [
         f"{table} has no cluster key: neither the property recluster.cluster_by nor a sort order; name one",
         f"{sales}.nowhere cannot be loaded: ",
+        "no.such.t cannot be loaded: Spark has no catalog no",
         f"{table}.snapshots is the metadata table snapshots of a table",
-        "3 of 3 tables failed",
+        "4 of 4 tables failed",
     ]
     assert all(line.startswith(start) for line, start in zip(err.splitlines(), starts, strict=True)), err
-    code, _, err = run("recluster", keyed(spark, sales, "other"), "--where", "nothing = 1")
-    assert (code, len(err.splitlines())) == (1, 1)
+    other = keyed(spark, sales, "other", depth="1")
+    code, _, err = run("recluster", other, "--where", "nothing = 1")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert run("recluster", other, table)[0] == 1  # one is done, one refused
+    append(spark, other, 600, 300, files=3)
+    local_path(spark.table(f"{other}.files").first().file_path).unlink()
+    code, _, err = run("recluster", other, "--final")
+    assert (code, "could not be merged" in err) == (1, True)
 
 
 def test_a_suspended_table_says_how_to_resume(spark: Any, sales: str, run: Any, as_json: Any) -> None:

@@ -109,6 +109,7 @@ def test_a_build_is_followed_by_one_command(spark: Any, project: Project) -> Non
     assert [checksum(spark, table) for table in tables] == before
     code, answer, err = project.run("information", "--select", "daily", "model.shop.plain")
     assert (code, names(answer), answer["tables"][0]["average_depth"]) == (0, ["daily"], 1)
+    assert answer["tables"][0]["options"]["cluster_by"]["origin"] == "project"
     assert "1 table of the selection left out: only what has cluster_by is meant" in err
 
 
@@ -334,6 +335,8 @@ def test_an_overview_shows_what_is_wrong_beside_the_rest(project: Project) -> No
     assert "models/flat.sql is wrong: recluster_depth must be a number" in answer["tables"][0]["reason"]
     assert answer["error"] == f"{project.catalog}.sales.orders is deep"
     assert "2 of 4 tables failed" in err
+    code, answer, _ = project.run("overview", "orders", "idle", "--fail-on", "deep")
+    assert (code, names(answer), "orders is deep" in answer["error"]) == (3, ["orders", "idle"], True)
     sales = ("--namespace", f"{project.catalog}.sales")
     code, answer, _ = project.run_json("overview", *sales, "--fail-on", "failing,well-clustered")
     assert (code, answer["tables"], answer["error"]) == (0, [], None)  # none of them has a sort order
