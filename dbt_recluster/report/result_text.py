@@ -289,13 +289,13 @@ def information(values: Mapping[str, Any]) -> str:
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a line for each option that is set, with its origin."""
-    rows = [
-        (of["name"], shortened(value if isinstance(value := of["value"], str) else json.dumps(value)), of["origin"])
-        for of in options.values()
-        if of["origin"] != "default"
-    ]
-    lines = table(("option", "value", "from"), rows).splitlines() if rows else []
-    return ["", *(f"  {line}" for line in lines), "  All other options have their defaults."]
+    lines = []
+    for option in options.values():
+        if (origin := option["origin"]) != "default":
+            name, value = option["name"], option["value"]
+            text = shortened(value if isinstance(value, str) else json.dumps(value))
+            lines.append((name, text if origin == name else f"{text} ({origin})"))
+    return ["", *(_aligned(lines) if lines else []), "  All other options have their defaults."]
 
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:

@@ -50,14 +50,14 @@ class TestInformation(Operations):
         found = operate_json("clustering_information", "{table: events, format: json}")["options"]
         assert {name: tuple(found[name].values()) for name in expected} == expected
         log = operate("clustering_information", "{table: events}", more=("--vars", "recluster_max_bytes: 1 GB"))
-        shown = [line.split() for line in log.partition("option")[2].splitlines()]
-        assert ["recluster_max_bytes", "1073741824", "var"] in shown
-        assert ["recluster_strategy", "payback", "dbt_project.yml"] in shown
+        shown = [line.split() for line in log.splitlines()]
+        assert ["recluster_max_bytes", "1073741824", "(var)"] in shown
+        assert ["recluster_strategy", "payback", "(dbt_project.yml)"] in shown
         assert ["All", "other", "options", "have", "their", "defaults."] in shown
         assert "recluster_final" not in log
         off = "automatic_clustering: false"
         log = operate("clustering_information", "{table: events}", more=("--vars", off)).split()
-        assert log[log.index("automatic_clustering") + 2] == "var"
+        assert log[log.index("automatic_clustering") + 2] == "(var)"
         given = clustering_information(spark, table, block_rows=800)["options"]
         assert given["max_seconds"] == {
             "name": "recluster.option.max_seconds",
