@@ -214,8 +214,8 @@ def readable_message(error: BaseException) -> str:
 
 
 def _java_message(error: BaseException) -> str:
-    if getattr(error, "desc", None):  # pyspark's own exception
-        return str(error)
+    if type(error).__module__.startswith("pyspark.") and (text := str(error)).strip() not in ("", "None"):
+        return text
     # A Py4JJavaError prints the whole trace, of which users need the innermost message.
     messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(messages):
