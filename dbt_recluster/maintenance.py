@@ -60,6 +60,7 @@ from dbt_recluster.clustering.table_maintenance import (
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, decide, reason_text
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
+from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.operations.declaration import (
     METRICS,
     Answer,
@@ -173,9 +174,11 @@ def _gain_first(calls: list[Call]) -> list[Call]:
     """Sort calls by what the tables gain for each byte, under a budget or where the context asks for it."""
 
     def loss(call: Call) -> float:
+        stop_if_interrupted()
         try:
             return -_estimate(replace(call)).gain_per_byte  # the call itself opens the table when its turn comes
-        except Exception:
+        except Exception as e:
+            stop_if_interrupted(e)
             return 0.0  # its own run raises it again
 
     is_sorted = len(calls) > 1 and (calls[0].context.gain_first or calls[0].context.budget.total is not None)

@@ -120,6 +120,8 @@ class DbtContext(Context):
         if properties is not None:
             versions = dict.fromkeys((None, getattr(node, "version", None)))
             of_node += (properties.get_unrendered_config(key, node.name, version) or {} for version in versions)
+            # dbt keeps a `meta` beside `config` only in the file's text.
+            of_node += (entry for entry in properties.dict_from_yaml.get(key) or () if entry.get("name") == node.name)
         in_meta = any(META in (configs.get("meta") or {}) for configs in of_node)
         return {*(name for configs in of_node for name in configs), *([f"meta.{META}"] if in_meta else [])}
 

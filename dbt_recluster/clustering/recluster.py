@@ -107,15 +107,20 @@ class Recluster:
     def _repeat_rounds(self) -> PlannedRound:
         """Plan, merge and commit until there is a reason to stop; return the plan that was not merged."""
         conflicts = 0
-        while True:
-            stop_if_interrupted()
-            planned = self.plan()
-            self._measure(planned)
-            if self._is_over(planned):
-                break
-            conflicts = self._try_round(planned, conflicts)
-            self._table.refresh()
-        self._report_end(planned)
+        try:
+            while True:
+                stop_if_interrupted()
+                planned = self.plan()
+                self._measure(planned)
+                if self._is_over(planned):
+                    break
+                conflicts = self._try_round(planned, conflicts)
+                self._table.refresh()
+            self._report_end(planned)
+        except ReclusterError as e:
+            if self._result.rounds and not e.bytes_rewritten:  # it is not of a round
+                _add_earlier_rounds(e, self._result)
+            raise
         return planned
 
     def plan(self) -> PlannedRound:

@@ -97,7 +97,9 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
             message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
         is_missing = is_caused_by(e, *_NO_SUCH_TABLE)
         if len(base) > 1 and not has_catalog(spark, base[0]):
-            message, is_missing = f"{no_catalog(base[0])}; and in the current catalog: {message}", True
+            message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
+            current = java_session(spark).sessionState().catalogManager().currentCatalog()
+            is_missing |= str(current.name()) == "spark_catalog"  # another may have nested namespaces, and not answer
         kind = MissingTableError if is_missing else NotAnIcebergTableError
         raise kind(f"{join_parts(given)} cannot be loaded: {message}") from e
     _check_is_main_branch(spark, given, loaded)
@@ -105,6 +107,14 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
     if any("/" in part for part in parts):
         raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
     return ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table()
+
+
+def current_metadata_file(spark: SparkSession, name: str) -> str:
+    """Return the current metadata file of a table, by one read of its catalog; errors as of :func:`load_table`."""
+    resolved = resolve(spark, name_parts(name))
+    # A cached table may be another one, dropped since.
+    resolved.catalog().invalidateTable(resolved.identifier())
+    return str(load_table(spark, name)[1].operations().current().metadataFileLocation())
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:
@@ -174,7 +184,12 @@ def _namespaces(spark: SparkSession, plugin: Any, parent: Parts) -> Iterator[Par
 def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Parts) -> list[str]:
     # Spark's catalog would list views and tables of other formats too.
     levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_strings(spark, namespace))
-    tables = plugin.icebergCatalog().listTables(levels)
+    try:
+        tables = plugin.icebergCatalog().listTables(levels)
+    except Exception as e:
+        if namespace and is_caused_by(e, "org.apache.iceberg.exceptions.NoSuchNamespaceException"):
+            return []  # dropped since it was listed
+        raise
     # For its root, a catalog may list the tables of all namespaces.
     names = sorted((*table.namespace().levels(), str(table.name())) for table in java_items(tables))
     return [join_parts((catalog, *name)) for name in names]

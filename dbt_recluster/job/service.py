@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.options import parser
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.catalog_tables import check_catalog
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.catalog_tables import check_catalog, current_metadata_file
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.operations.declaration import Answer
@@ -57,7 +56,6 @@ class ChangedTables:
     def __init__(self, spark: SparkSession, interval: float) -> None:
         self._spark, self._interval = spark, interval
         self._started = 0.0
-        self._tables: dict[str, IcebergTable] = {}
         self._metadata_files: dict[str, str | None] = {}  # None of a table that cannot be loaded
         self._pauses: dict[str, _Pause] = {}
 
@@ -72,7 +70,7 @@ class ChangedTables:
     def of(self, targets: Sequence[Target]) -> list[Target]:
         """Return the targets that the pass works on; raise CatalogError if a catalog does not answer."""
         names = {target.relation for target in targets}
-        for known in (self._tables, self._metadata_files, self._pauses):
+        for known in (self._metadata_files, self._pauses):
             for dropped in known.keys() - names:
                 del known[dropped]
         return [target for target in targets if self._has_changed(target.relation)]
@@ -107,16 +105,9 @@ class ChangedTables:
         return pause is None or is_over or current != pause.metadata_file
 
     def _metadata_file(self, name: str) -> str | None:
-        """Return the current metadata file of a table, by one read; None if it cannot be loaded."""
-        table = self._tables.pop(name, None)
-        with suppress(Exception):  # dropped, or dropped and created again
-            if table is not None:
-                table.refresh()
-                self._tables[name] = table
-                return table.metadata_file
+        """Return the current metadata file of a table, which is not kept; None if it cannot be loaded."""
         try:
-            table = self._tables[name] = IcebergTable.load(self._spark, name)
-            return table.metadata_file
+            return current_metadata_file(self._spark, name)
         except Exception:  # the pass says why
             check_catalog(self._spark, name)
             return None

@@ -22,7 +22,7 @@ from dbt_recluster.maintenance import (
 OF_FILE = """
 models:
   - name: events
-    config: {meta: {recluster: {max_seconds: 900}}}
+    meta: {recluster: {max_seconds: 900}}
 """
 
 

@@ -27,6 +27,7 @@ from dbt_recluster.exceptions import (
     ClusterKeyError,
     OptionError,
     PredicateError,
+    ReclusterError,
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -235,6 +236,19 @@ BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"where": f"{text} (select 1)"}, PredicateError, NO_CHOICE) for text in ("k not in", "k =", "exists")),
     ({"where": "k > all (select 1)"}, PredicateError, "PARSE_SYNTAX_ERROR"),
 ]
+
+
+def test_an_error_between_rounds_names_those_committed(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=8, rows=100)
+
+    def spoil(progress: Any) -> None:
+        if progress.committed:
+            spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = 'banana')")
+
+    given: dict[str, Any] = {"depth": 1, "block_rows": 100, "final": True}
+    with pytest.raises(ReclusterError, match=r"banana.*\. 1 round before it was committed\.$") as error:
+        recluster(spark, name, "k", listener=spoil, **given)
+    assert error.value.bytes_rewritten > 0
 
 
 def test_bad_input_changes_nothing(spark: Any, schema: str) -> None:
