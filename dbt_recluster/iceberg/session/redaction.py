@@ -202,6 +202,19 @@ def raise_as(
         raise kind(f"{what}: {message.rstrip('.')}. {advice}" if advice else f"{what}: {message}") from e
 
 
+def silence_query_errors() -> None:
+    """Keep pyspark 4 from logging errors of queries to standard error, with their literals and secrets.
+
+    The errors are raised as well.
+    """
+    with suppress(ImportError):  # pyspark 3.5 logs none
+        from pyspark.logger import PySparkLogger
+
+        for kind in ("SQL", "DataFrame"):
+            # A plain logger of this name would break pyspark's calls.
+            PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
+
+
 def readable_message(error: BaseException) -> str:
     """Return the message of an error without secrets and without Java's stack trace."""
     with suppress(Exception):  # Spark may be gone

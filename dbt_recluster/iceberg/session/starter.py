@@ -36,6 +36,7 @@ from dbt_recluster.iceberg.session.redaction import (
     redact,
     secrets_in,
     short_message,
+    silence_query_errors,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def start_spark(
     with raise_as(SparkEnvironmentError, "Spark does not start", explain=partial(_explain, settings, properties_file)):
         spark = _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
         check_version(spark)
+        silence_query_errors()
         return spark
 
 
