@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -65,21 +65,25 @@ from dbt_recluster.operations.declaration import (
     METRICS,
     Answer,
     Argument,
+    BlockRows,
     Branch,
     Call,
     Flag,
     Key,
+    Listener,
     MeasuredKey,
     Moment,
     OperationTable,
     Prices,
+    ReadsOfTable,
     Since,
     Summary,
+    Trigger,
     Where,
     overview_line,
     table_function,
 )
-from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, unknown_properties
 from dbt_recluster.planner import Reason
 from dbt_recluster.report import result_text
 from dbt_recluster.report.report_data import ReportData, report_data
@@ -112,7 +116,7 @@ def _warnings(call: Call) -> Iterator[str]:
         if given.note:
             yield given.note
         try:
-            own = model.cluster_by if model else recorded_key(call.opened.iceberg.properties)
+            own = model.cluster_by if model else sort_order.recorded_key(call.opened.iceberg.properties)
         except ClusterKeyError as e:
             own = None
             yield str(e)
@@ -198,9 +202,9 @@ def recluster(
     *,
     dry_run: Flag = False,
     branch: Branch = None,
-    reads: str | Sequence[str | Mapping[str, Any]] | None = None,
-    trigger: str | None = None,
-    listener: ProgressCallback | None = None,
+    reads: ReadsOfTable = None,
+    trigger: Trigger = None,
+    listener: Listener = None,
     **options: Unpack[ReclusteringOptions],
 ) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
@@ -403,7 +407,7 @@ def clustering_information(
     where: Where = None,
     branch: Branch = None,
     *,
-    block_rows: int | None = None,
+    block_rows: BlockRows = None,
 ) -> dict[str, Any]:
     """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, and how many
     blocks have which depth. ``format: json`` has every metric. Changes nothing.

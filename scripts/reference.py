@@ -105,9 +105,8 @@ def operations() -> str:
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
         "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
         "table unless it names another. Hooks act when tables are built, not when dbt compiles or tests, nor with "
-        "`--empty`. Wrong arguments are an error before anything is changed, in a hook before "
-        "the build if they are constants (a branch that does not exist is a warning after it), with exit code 1 in dbt "
-        "and 2 of the command.\n",
+        "`--empty`. Wrong arguments are an error before anything is changed, with exit code 1 in dbt and 2 of the "
+        "command; those of a hook that reclusters its own model are a warning, since the data is in place.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` "

@@ -37,18 +37,20 @@ from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
 from dbt_recluster.operations.declaration import (
     AUTOMATIC_CLUSTERING,
     BUDGET,
+    FORMAT,
     METRICS,
     PRICES,
+    TABLE,
     Answer,
     Call,
     RunBudget,
     record_metrics,
 )
 from dbt_recluster.operations.tables import (
+    CLUSTERED,
     MODEL_OPTIONS,
     ModelOptions,
     Target,
-    clustered_targets,
     is_similar,
     target_of,
 )
@@ -130,7 +132,7 @@ class DbtRun:
         if settings.metrics is None or self.submission is not None or self.tables.session.missing_reason:
             return
         nodes = macros["graph"]["nodes"]
-        self._project = self._project or {target.relation for target in clustered_targets(nodes.values())}
+        self._project = self._project or {target.relation for target in CLUSTERED.targets(nodes.values())}
         target = target_of(nodes[macros["model"]["unique_id"]])
         if target.relation in self._project:
             self._metrics, self._context = settings.metrics, self.context(settings)
@@ -228,12 +230,12 @@ class AfterBuild:
         name, run, settings = self._name, self.run, self.settings
         if settings.off_by or (run.submission is None and not self._is_possible("reclustered")):
             return Answer(name)
-        call = self._call(arguments)
         try:
+            read = OPERATIONS["recluster"].read((TABLE, FORMAT), arguments)
             if run.submission is not None:
-                return self._submit(run.submission, arguments)
+                return self._submit(run.submission, read)
             with self._session.cancellable():
-                result = OPERATIONS["recluster"].run(call)
+                result = OPERATIONS["recluster"].run(self._call(read))
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
             return Answer(name)

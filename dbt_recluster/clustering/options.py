@@ -168,6 +168,8 @@ parse_reason = parser(
     "a line of at most 200 characters",
     lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
 )
+parse_trigger = parser("run or manual", lambda value: value if value in ("run", "manual") else None)
+parse_callback = parser("a function", lambda value: value if callable(value) else None)
 parse_branch = parser("the name of a branch", _text)
 parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", _text)
 parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(_text(value)).lower())
@@ -327,8 +329,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-TRIGGERS = ("run", "manual")
-
 # Takes the name that an error mentions, and a value other than None.
 Parser = Callable[[str, Any], Any]
 
@@ -356,11 +356,10 @@ class Option:
         """Return a value as it is given under ``name``, checked; the default for None."""
         return self.default if value is None else self.parse(name, value)
 
-    def of_table(self, properties: Mapping[str, str], given: Any = None) -> Any:
-        """Return the given value, else the one that a table's properties record, else the default, checked."""
-        if given is not None or not self.is_recorded:
-            return self.read(self.name, given)
-        return self.read(f"table property {self.table_property}", properties.get(self.table_property))
+    def of_table(self, properties: Mapping[str, str]) -> Any:
+        """Return the value that a table's properties record, checked, else the default."""
+        text = properties.get(self.table_property) if self.is_recorded else None
+        return self.read(f"table property {self.table_property}", text)
 
 
 def option(parse: Parser, meaning: str, *, default: Any = None, **facts: Any) -> Any:
@@ -380,7 +379,7 @@ def declared(kind: type) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class ReclusterOptions:
-    """How to recluster a table. Every value is checked when the options are made.
+    """How to recluster a table, once the values are checked.
 
     Attributes:
         dry_run: Plan and report; change nothing.
@@ -388,9 +387,6 @@ class ReclusterOptions:
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
-
-    Raises:
-        OptionError: A value has the wrong type or range.
     """
 
     depth: Depth | None = option(
@@ -482,21 +478,18 @@ class ReclusterOptions:
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 
-    def __post_init__(self) -> None:
-        for name, declaration in RECLUSTER_OPTIONS.items():
-            object.__setattr__(self, name, declaration.read(name, getattr(self, name)))
-        object.__setattr__(self, "dry_run", parse_boolean("dry_run", self.dry_run))
-        if self.trigger not in TRIGGERS:
-            raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
-        if self.progress is not None and not callable(self.progress):
-            raise OptionError(f"progress must be a function, not {self.progress!r}")
+    @classmethod
+    def parse(cls, **values: Any) -> ReclusterOptions:
+        """Return options by values as a model has them; an OptionError if one has the wrong type or range."""
+        read = {name: known.read(name, values.get(name)) for name, known in RECLUSTER_OPTIONS.items()}
+        return cls(**{**values, **read})
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
-        """Return the given options, each else as a table's properties record it, else its default."""
-        options = RECLUSTER_OPTIONS.items()
-        recorded = {name: known.of_table(properties, given.get(name)) for name, known in options}
-        return cls(**{**given, **recorded})
+        """Return the given options, checked before, each else as a table's properties record it, else its default."""
+        given = {name: value for name, value in given.items() if value is not None}
+        others = (option for option in RECLUSTER_OPTIONS.values() if option.name not in given)
+        return cls(**given, **{option.name: option.of_table(properties) for option in others})
 
     @property
     def policy(self) -> Policy:

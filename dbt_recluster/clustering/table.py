@@ -29,7 +29,13 @@ from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.sort_order import (
+    FILE_FORMAT,
+    is_cluster_key,
+    recorded_key,
+    table_cluster_key,
+    valid_cluster_key,
+)
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
@@ -134,12 +140,14 @@ class ClusteredTable:
 
     @cached_property
     def key(self) -> ClusterKey:
-        """The cluster key, checked against the table's columns.
+        """The cluster key, by default the sort order, else what a model has set, checked against the columns.
 
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
         """
-        key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
+        iceberg, key = self.iceberg, self.cluster_by
+        if key is None:  # the last says why the sort order is none
+            key = valid_cluster_key(iceberg) or recorded_key(iceberg.properties) or table_cluster_key(iceberg)
         if key is None:
             missing = f"neither the property {CLUSTER_BY} nor a sort order"
             raise ClusterKeyError(f"{self.name} has no cluster key: {missing}; name one with cluster_by")

@@ -54,6 +54,15 @@ def valid_cluster_key(table: IcebergTable) -> ClusterKey | None:
     return None
 
 
+def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
+    """Return the key that a model has set, or None."""
+    text = properties.get(table_properties.CLUSTER_BY)
+    try:
+        return None if text is None else parse_cluster_key(text)
+    except ClusterKeyError as e:
+        raise ClusterKeyError(f"table property {table_properties.CLUSTER_BY}: {e}") from None
+
+
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
     """Whether a table has exactly this cluster key."""
     return valid_cluster_key(table) == key
@@ -135,22 +144,22 @@ class TableChange:
         actual = table.properties
         needed: dict[str, str | None] = {**self.properties}
         if self.key is not None:
-            wanted = clustering_properties(self.key, len(table.java.schema().columns()))
-            needed |= {name: value for name, value in wanted.items() if name not in actual}
-            ids, prefix = table.field_ids, table_properties.CURVE_PREFIX
-            on_curve = {
-                table_properties.curve_property(item.column): ids.get(item.column) for item in self.key.on_curve
-            }
-            former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
-            needed |= dict.fromkeys(former)
+            with_key = key_properties(self.key, len(table.java.schema().columns()), actual)
             # Boundaries follow a renamed column.
-            moved = {_column_id(actual[name]): actual[name] for name in former}
-            new = on_curve.keys() - {*actual, *needed}
-            needed |= {name: moved[on_curve[name]] for name in new if on_curve[name] in moved}
+            moved = {
+                _column_id(actual[name]): actual[name]
+                for name in with_key
+                if name.startswith(table_properties.CURVE_PREFIX)
+            }
+            needed |= with_key
+            for item in self.key.on_curve:
+                name, column_id = table_properties.curve_property(item.column), table.field_ids.get(item.column)
+                if name not in {*actual, *needed} and column_id in moved:
+                    needed[name] = moved[column_id]
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.SETTLED))
+                needed[table_properties.CLUSTER_BY] = None
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 
@@ -230,6 +239,15 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     """
     bounds = {f"{METRICS_PREFIX}{field.column}": "full" for field in key.fields}
     return {**bounds, table_properties.ROW_GROUP_BYTES: str(max(4 * 2**20, columns * 128 * 2**10))}
+
+
+def key_properties(key: ClusterKey | None, columns: int, actual: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the properties that a table's key needs beside ``actual`` ones, and None for those of a former key."""
+    on_curve = {table_properties.curve_property(item.column) for item in (key.on_curve if key else ())}
+    of_curves = (table_properties.CURVE_PREFIX, *([] if on_curve else [table_properties.SETTLED]))
+    former = [name for name in actual if name.startswith(of_curves) and name not in on_curve]
+    wanted = clustering_properties(key, columns) if key else {}
+    return {**dict.fromkeys(former), **{name: value for name, value in wanted.items() if name not in actual}}
 
 
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:

@@ -33,7 +33,7 @@ from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog,
 from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
-from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
@@ -52,14 +52,13 @@ from dbt_recluster.operations.declaration import (
     run_operation,
 )
 from dbt_recluster.operations.tables import (
+    CLUSTERED,
     EVERY_TABLE,
     MODEL_OPTIONS,
     Node,
     Target,
     choose,
-    clustered_targets,
     has_table,
-    recorded_key,
 )
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
@@ -124,7 +123,7 @@ class Request(argparse.Namespace):
     select: list[str] | None
     renamed: Mapping[str, str]
     arguments: Mapping[str, Any]
-    every: str | None = None
+    every: float | None = None  # seconds
     lake: str | None
     settings: Mapping[str, str]
     properties_file: Path | None
@@ -260,7 +259,7 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     text, facts = _help(argument.meaning).rstrip("."), dict[str, Any]()
     if argument.metavar:
         text = f"{text} (default: {argument.otherwise})"
-        facts = {"action": "append"} if argument.is_list else {"type": _value(argument.parse)}
+        facts = {"action": "append"} if argument.is_list else {}
         facts["metavar"] = argument.metavar
     else:  # one that is false by default is only ever turned on
         is_off = argument.default is False
@@ -273,12 +272,21 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
 
     def convert(text: str) -> Any:
         try:
-            parse_value("it", text)
+            return parse_value("it", text)
         except ReclusterError as e:
             raise argparse.ArgumentTypeError(str(e)) from None
-        return text
 
     return convert
+
+
+def _name(of: str) -> Callable[[str], str]:
+    """Return a type for argparse: the name of a table or a namespace."""
+
+    def checked(_: str, text: str) -> str:
+        name_parts(text, of)
+        return text
+
+    return _value(checked)
 
 
 def _file(text: str) -> Path:
@@ -301,11 +309,11 @@ _COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
     "which tables": {
         "tables": (
             "a table, as Spark names it: catalog.namespace.table",
-            {"nargs": "*", "type": _value(lambda _, text: name_parts(text)), "metavar": "TABLE"},
+            {"nargs": "*", "type": _name("table"), "metavar": "TABLE"},
         ),
         "--namespace": (
             "every table of a namespace that has a cluster key: lake.sales",
-            {"type": _value(lambda _, text: name_parts(text, "namespace")), "metavar": "NAME"},
+            {"type": _name("namespace"), "metavar": "NAME"},
         ),
         "--catalog": (
             "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
@@ -459,9 +467,9 @@ class _Job(Context):
             self._changed.record(targets, self._answers)
         return self.finish(self._project(chosen))
 
-    def stay(self, spark: SparkSession, interval: str) -> NoReturn:
+    def stay(self, spark: SparkSession, interval: float) -> NoReturn:
         """Work on the tables that have changed, pass after pass, until a signal or an error ends it."""
-        self._changed = ChangedTables(spark, parse_interval("--every", interval))
+        self._changed = ChangedTables(spark, interval)
         while True:
             self._changed.begin()
             self.run(spark)
@@ -524,8 +532,8 @@ class _Job(Context):
             return False
         if not self._operation.is_rewrite:
             return True
-        given = None if options is None else options.automatic_clustering
-        automatic = bool(MODEL_OPTIONS["automatic_clustering"].of_table(iceberg.properties, given))
+        recorded = MODEL_OPTIONS["automatic_clustering"]
+        automatic = recorded.of_table(iceberg.properties) if options is None else options.automatic_clustering
         self._left_out += not automatic
         if not automatic and options is not None and not self._request.arguments.get("dry_run"):
             TableChange(properties=options.recorded(iceberg.properties)).commit(iceberg)
@@ -548,7 +556,7 @@ class _Job(Context):
     def _project(self, targets: Sequence[Target]) -> Collection[str] | None:
         """Return all tables that the metrics file of this command is for; None if only some of them are named."""
         if self._manifest is not None:
-            return {target.relation for target in clustered_targets(self._manifest.nodes.values())}
+            return {target.relation for target in CLUSTERED.targets(self._manifest.nodes.values())}
         return None if self._request.tables else {target.relation for target in targets}
 
     def _targets(self) -> list[Target]:
@@ -577,8 +585,7 @@ class _Job(Context):
         request, nodes, eligible, of = self._request, self._nodes, self._operation.eligible, "this project"
         if request.select is not None:
             eligible, of = EVERY_TABLE if eligible.by_default else eligible, "the selection"
-        is_any = any(has_table(node) and eligible.admits(node) for node in nodes)
-        if request.run_results is not None and not is_any:
+        if request.run_results is not None and not any(eligible.targets(nodes)):
             return []
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),

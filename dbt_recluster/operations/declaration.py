@@ -1,7 +1,6 @@
 """Operations: the command, the macros, the Python interface and the reference are generated from their signatures.
 
-The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning. Parameters
-without one are for Python alone.
+The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import inspect
 import math
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -40,10 +40,10 @@ from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.session.redaction import short_message
-from dbt_recluster.iceberg.sort_order import sort_order_text, table_cluster_key
+from dbt_recluster.iceberg.sort_order import recorded_key, sort_order_text, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, recorded_key, written_options
+from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, written_options
 from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
 from dbt_recluster.text import did_you_mean, printable
 
@@ -82,8 +82,8 @@ class RunBudget:
         self._spent += count
 
 
-class Context:
-    """Where operations run: dbt, the command, or, as here, Python."""
+class Context(ABC):
+    """Where operations run: dbt, the command or Python."""
 
     budget = RunBudget()  # for all tables together
     gain_first = False  # whether the tables that gain most for a byte come first without a budget, too
@@ -94,17 +94,17 @@ class Context:
     off_by = ""  # what keeps builds from reclustering their tables: ``var`` or ``environment``
     failures: FailureFile | None = None  # of tables that cannot record them
 
+    @abstractmethod
     def open(self, relation: str) -> ClusteredTable:
-        """Open a table under the key of its sort order."""
-        raise NotImplementedError
+        """Open a table under its own key."""
 
+    @abstractmethod
     def exists(self, target: Target) -> bool:
         """Return whether to work on a table that the user did not name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads a node's table, by name."""
-        raise NotImplementedError
 
     def own_configs(self, unique_id: str) -> Collection[str] | None:  # noqa: ARG002
         """Return the configs that a node's own files set; None if they cannot be told from those of dbt_project.yml."""
@@ -114,9 +114,28 @@ class Context:
         """Return a callback for the progress of one recluster, or None."""
         return None
 
+    @abstractmethod
     def explain(self, error: Exception) -> str:
         """Return an error in one line."""
-        raise NotImplementedError
+
+
+@dataclass
+class _InPython(Context):
+    """In Python, where the caller names one table or has opened it."""
+
+    table: ClusteredTable
+
+    def open(self, relation: str) -> ClusteredTable:  # noqa: ARG002
+        return self.table
+
+    def exists(self, target: Target) -> bool:  # noqa: ARG002
+        return True
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:  # noqa: ARG002
+        return {}
+
+    def explain(self, error: Exception) -> str:
+        return short_message(error)
 
 
 # Errors of input, raised before anything is done to the table.
@@ -148,18 +167,15 @@ class Call:
 
     @cached_property
     def opened(self) -> ClusteredTable:
-        """The table under the key of its sort order, on the operation's branch."""
+        """The table under its own key, on the operation's branch."""
         table, branch = self.context.open(self.target.relation), self.arguments.get("branch")
         return table if branch is None else table.on_branch(branch)
 
     @cached_property
     def table(self) -> ClusteredTable:
-        """The table under the key of the operation, else of its model, else of its sort order."""
-        own, key = self.target.options, self.arguments.get("cluster_by")
-        if key is None:
-            key = recorded_key(self.opened.iceberg.properties) if own is None else own.cluster_by
-            if own is None and key is not None and key.missing_from(self.opened.columns):
-                key = table_cluster_key(self.opened.iceberg) or key  # follows renamed columns
+        """The table under the key of the operation, else of its model, else its own."""
+        model, key = self.target.options, self.arguments.get("cluster_by")
+        key = model.cluster_by if key is None and model is not None else key
         return self.opened if key is None else self.opened.under(key)
 
     @cached_property
@@ -170,13 +186,13 @@ class Call:
     def options(self, *, own: Collection[str] = (), **more: Any) -> ReclusterOptions:
         """Return the options of the model, else those that the table records, overridden by arguments but ``own``."""
         names, model = {*RECLUSTER_OPTIONS, "dry_run"}.difference(own), self.target.options
-        given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
+        given = {name: value for name in names if (value := self.arguments.get(name)) is not None} | more
         recorded = MODEL_OPTIONS["automatic_clustering"]
         automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
         given["automatic"] = automatic and not self.context.off_by
         if model is None:
-            return self.opened.options(**given, **more)
-        return replace(model.recluster, **given, **more)
+            return self.opened.options(**given)
+        return replace(model.recluster, **given)
 
     def options_in_effect(self, *, own: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """Return each option's name and value as they are written, or its default in words, and its origin."""
@@ -204,7 +220,8 @@ class Call:
         """The name, the value and the origin of the options that the project or the table sets."""
         if (model := self.target.options) is None:
             table = self.opened.iceberg
-            return written_options(table.properties, sort_order_text(table))
+            has_recorded = str(recorded_key(table.properties)).lower() == str(valid_cluster_key(table)).lower()
+            return written_options(table.properties, "" if has_recorded else sort_order_text(table))
         of_node = self.context.own_configs(self.target.unique_id) if self.target.unique_id else None
 
         def origin(config: str) -> str:
@@ -250,6 +267,7 @@ class Argument:
     default: Any = None
     is_list: bool = False  # whether the command line may repeat it
     var: str = ""  # the var of a dbt project that stands in for it
+    is_of_python: bool = False  # whether neither dbt nor the command takes it
 
     def read(self, value: Any) -> Any:
         """Return a value, checked; the default for None."""
@@ -317,11 +335,7 @@ def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction
         words |= {argument.name: argument.read(words.get(argument.name)) for argument in own}
         with Interruptible(spark):
             opened = table if isinstance(table, ClusteredTable) else ClusteredTable(spark, table)
-            opened = opened if words.get("cluster_by") is None else opened.under(words["cluster_by"])
-            opened = opened if words.get("branch") is None else opened.on_branch(words["branch"])
-            call = Call(Target(opened.name), words, Context())
-            call.opened = call.table = opened
-            return function(call, **words)  # type: ignore[call-arg]
+            return function(Call(Target(opened.name), words, _InPython(opened)), **words)  # type: ignore[call-arg]
 
     of_table.__signature__ = signature  # type: ignore[attr-defined]
     return of_table
@@ -389,7 +403,8 @@ class Operation:
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """Its arguments, besides those that choose tables, and ``format``."""
-        return (*arguments_of(self.function), *(arguments_of(self.finish) if self.finish else ()), *self.more)
+        every = (*arguments_of(self.function), *(arguments_of(self.finish) if self.finish else ()), *self.more)
+        return tuple(argument for argument in every if not argument.is_of_python)
 
     def run(self, call: Call) -> Any:
         """Do it to one table."""
@@ -599,6 +614,11 @@ Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
 _SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
 Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]
 Prices = Annotated[PriceList | None, PRICES]
+_READS, _ROWS = Argument(options.parse_reads, is_of_python=True), Argument(options.parse_count, is_of_python=True)
+ReadsOfTable = Annotated[str | Sequence[str | Mapping[str, Any]] | None, _READS]
+BlockRows = Annotated[int | None, _ROWS]
+Trigger = Annotated[str | None, Argument(options.parse_trigger, is_of_python=True)]
+Listener = Annotated[ProgressCallback | None, Argument(options.parse_callback, is_of_python=True)]
 # The arguments that override options of the model or the table.
 OPTIONS = {
     name: Argument(option.parse, option.metavar, option.meaning, "what the model or the table says", name)

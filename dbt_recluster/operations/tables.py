@@ -145,21 +145,15 @@ MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPT
 CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration in MODEL_OPTIONS.values()}
 
 
-def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
-    """Return the key that a model has set, or None."""
-    text = properties.get(CLUSTER_BY)
-    try:
-        return None if text is None else parse_cluster_key(text)
-    except ClusterKeyError as e:
-        raise ClusterKeyError(f"table property {CLUSTER_BY}: {e}") from None
-
-
 def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str, tuple[str, Any, str]]:
-    """Return the name, the text and the origin of the options that a table has without its model."""
+    """Return the name, the text and the origin of the options that a table has without its model.
+
+    ``sort_order`` is empty if it has the recorded key.
+    """
     names = {CLUSTER_BY: "cluster_by", **{of.table_property: n for n, of in MODEL_OPTIONS.items() if of.is_recorded}}
-    found = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
     recorded = ((name, text) for name, text in properties.items() if name in names)
-    return found | {names[name]: (name, text, "table property") for name, text in recorded}
+    key = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
+    return {names[name]: (name, text, "table property") for name, text in recorded} | key
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:
@@ -231,12 +225,16 @@ class Eligible:
     trait: str  # what they have in common, for errors
     by_default: bool = False  # whether ``--select`` admits other tables too
 
-    def admits(self, node: Node) -> bool:
-        """Return whether the operation is for a node; one whose options are wrong is admitted to report that."""
-        if self.option is None:
-            return file_format(node["config"]) == DEFAULT_FILE_FORMAT
-        options = target_of(node).options
-        return options is None or bool(getattr(options, self.option))
+    def targets(self, nodes: Iterable[Node]) -> Iterator[Target]:
+        """Yield the tables that the operation is for; one whose options are wrong is among them to report that."""
+        for node in filter(has_table, nodes):
+            target = target_of(node)
+            if self.option is None:
+                is_meant = file_format(node["config"]) == DEFAULT_FILE_FORMAT
+            else:
+                is_meant = target.options is None or bool(getattr(target.options, self.option))
+            if is_meant:
+                yield target
 
 
 EVERY_TABLE = Eligible(None, "is an Iceberg table")
@@ -265,10 +263,10 @@ def choose(
     if table is not None:
         given = [table] if isinstance(table, str) else table
         return [_named_target(name.strip(), every, names) for name in given]
-    admitted = [node for node in every if has_table(node) and eligible.admits(node)]
+    admitted = sorted(eligible.targets(every), key=lambda target: target.relation)
     if not admitted:
         raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")
-    return sorted(map(target_of, admitted), key=lambda target: target.relation)
+    return admitted
 
 
 def target_of(node: Node, *, required: bool = False) -> Target:
@@ -281,11 +279,6 @@ def target_of(node: Node, *, required: bool = False) -> Target:
         error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"
     relation, labels = join_parts(relation_of(node)), node.get("labels") or {}
     return Target(relation, options, required, error, node.get("unique_id"), labels)
-
-
-def clustered_targets(nodes: Iterable[Node]) -> Iterator[Target]:
-    """Yield the tables of the nodes with a cluster key, or with wrong options."""
-    return (target_of(node) for node in nodes if has_table(node) and CLUSTERED.admits(node))
 
 
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:

@@ -111,7 +111,7 @@ def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     depths = []
     for weight in (0.001, 1_000_000):
         keyed = ClusteredTable(spark, table)
-        keyed.reads.follow(ReclusterOptions(reads=[{"where": "customer = 17", "weight": weight}]).reads)
+        keyed.reads.follow(ReclusterOptions.parse(reads=[{"where": "customer = 17", "weight": weight}]).reads)
         depths.append(auto_depth(keyed).depth)
     assert depths == [THRESHOLDS[len(SCAN[2]) - 1], THRESHOLDS[0]]
 

@@ -156,7 +156,7 @@ def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
 
 def test_an_automatic_depth_holds_for_a_day(spark: Any, table: str) -> None:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)
+    keyed.reads.follow(ReclusterOptions.parse(reads=reads(1000)).reads)
 
     def found(text: str) -> Any:
         spark.sql(f"alter table {table} set tblproperties ('{table_properties.AUTO_DEPTH}' = '{text}')")
@@ -186,7 +186,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
 
 def balance_of(spark: Any, table: str, weight: float) -> Any:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions(reads=reads(weight)).reads)
+    keyed.reads.follow(ReclusterOptions.parse(reads=reads(weight)).reads)
     return CostModel(keyed, Policy()).balance()
 
 

@@ -65,7 +65,7 @@ def test_metrics_modes_of_lost_fields_are_removed() -> None:
     columns["wide"] = "struct<a:int,... 9 more fields>"
     table = TableClustering("", {f"{prefix}{name}": "full" for name in (*lost, *stay)})
     change = lost_metrics(table, Columns.parse(columns))
-    assert change.unset_properties == tuple(f"{prefix}{name}" for name in lost)
+    assert change.unset_properties == [f"{prefix}{name}" for name in lost]
 
 
 def test_the_columns_of_partitions_are_read_from_the_description() -> None:

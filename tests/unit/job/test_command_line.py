@@ -75,7 +75,7 @@ def test_arguments_of_every_kind(line: str, name: str, value: object) -> None:
         ("recluster --manifest m t --select x", "name tables, or choose them by --select"),
         ("suspend --manifest m", "suspend needs tables, or --select, or --run-results beside --manifest"),
         ("recluster a.b a.c --cluster-by k", "cluster_by is for a single table: name it"),
-        ("recluster a.b --cluster-by upper(k)", "argument --cluster-by: cluster_by item 'upper(k)' is not"),
+        ("recluster a.b --cluster-by upper(k)", "dbt-recluster: cluster_by item 'upper(k)' is not"),
         ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
         ("recluster a.b --properties-file no.conf", "argument --properties-file: there is no file no.conf"),
         (

@@ -28,7 +28,7 @@ def check_stays(words: list[str], directory: Path) -> None:
     (directory / "lake.conf").touch()
     words = [word.replace("/etc/recluster", str(directory)) for word in words]
     request = parse(words)
-    assert (request.command, request.every, request.catalog) == ("recluster", "5m", "lake")
+    assert (request.command, request.every, request.catalog) == ("recluster", 300, "lake")
 
 
 def test_the_unit_of_systemd(tmp_path: Path) -> None:
