@@ -61,28 +61,24 @@ from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, decide, reas
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
-from dbt_recluster.operations.declaration import (
+from dbt_recluster.operations import arguments
+from dbt_recluster.operations.arguments import (
     METRICS,
-    Answer,
     Argument,
     BlockRows,
     Branch,
-    Call,
     Flag,
     Key,
     Listener,
     MeasuredKey,
     Moment,
-    OperationTable,
     Prices,
     ReadsOfTable,
     Since,
-    Summary,
     Trigger,
     Where,
-    overview_line,
-    table_function,
 )
+from dbt_recluster.operations.declaration import Answer, Call, OperationTable, Summary, overview_line, table_function
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, unknown_properties
 from dbt_recluster.planner import Reason
 from dbt_recluster.report import result_text
@@ -255,8 +251,8 @@ def recluster(
 )
 def suspend_recluster(
     call: Call,
-    reason: Annotated[str | None, Argument(options.parse_reason, "TEXT")] = None,
-    until: Annotated[datetime | None, Argument(options.parse_end, "TIME")] = None,
+    reason: Annotated[str | None, Argument(arguments.parse_reason, "TEXT")] = None,
+    until: Annotated[datetime | None, Argument(arguments.parse_end, "TIME")] = None,
 ) -> dict[str, Any]:
     """Suspend all reclustering of tables, after a run or by hand, until resume_recluster or a time. The suspension is a
     property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
@@ -300,7 +296,7 @@ def _maintenance(call: Call) -> TableMaintenance:
 def expire_snapshots(
     call: Call,
     older_than: Moment = None,
-    retain_last: Annotated[int | None, Argument(options.parse_snapshot_count, "NUMBER")] = None,
+    retain_last: Annotated[int | None, Argument(arguments.parse_snapshot_count, "NUMBER")] = None,
     *,
     force: Flag = False,
     dry_run: Flag = False,
@@ -656,7 +652,7 @@ def estimate_recluster(
 )
 def suggest_cluster_by(
     call: Call,
-    queries: Annotated[Queries | None, Argument(options.parse_queries, "SQL", is_list=True)] = None,
+    queries: Annotated[Queries | None, Argument(arguments.parse_queries, "SQL", is_list=True)] = None,
     **options: Unpack[PlanningOptions],
 ) -> Suggestion:
     """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
@@ -687,11 +683,11 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsIn
 @OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
-    event_log: Annotated[str | None, Argument(options.parse_log, "PATH")] = None,
+    event_log: Annotated[str | None, Argument(arguments.parse_log, "PATH")] = None,
     since: Since = None,
-    logged_as: Annotated[str | None, Argument(options.parse_logged_as, "NAME")] = None,
-    query_log: Annotated[str | None, Argument(options.parse_log, "FILE")] = None,
-    dialect: Annotated[str | None, Argument(options.parse_dialect, "NAME")] = None,
+    logged_as: Annotated[str | None, Argument(arguments.parse_logged_as, "NAME")] = None,
+    query_log: Annotated[str | None, Argument(arguments.parse_log, "FILE")] = None,
+    dialect: Annotated[str | None, Argument(arguments.parse_dialect, "NAME")] = None,
     *,
     queries: Mapping[str, str] | None = None,
 ) -> ImportedReads:
@@ -719,7 +715,7 @@ def import_reads(
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about logs: name one with event_log or query_log")
     if queries is not None:
-        return record_queries(call.opened, options.parse_queries_by_name("queries", queries))
+        return record_queries(call.opened, arguments.parse_queries_by_name("queries", queries))
     if not call.queries:
         is_model = bool(call.target.unique_id)
         advice = "run dbt compile first, or name" if is_model else "it is no model of this project; name"

@@ -34,18 +34,8 @@ from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, Comm
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
-from dbt_recluster.operations.declaration import (
-    AUTOMATIC_CLUSTERING,
-    BUDGET,
-    FORMAT,
-    METRICS,
-    PRICES,
-    TABLE,
-    Answer,
-    Call,
-    RunBudget,
-    record_metrics,
-)
+from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET, FORMAT, METRICS, PRICES, TABLE
+from dbt_recluster.operations.declaration import Answer, Call, RunBudget, record_metrics
 from dbt_recluster.operations.tables import (
     CLUSTERED,
     MODEL_OPTIONS,

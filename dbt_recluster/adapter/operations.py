@@ -24,16 +24,13 @@ from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
+from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, read_arguments
 from dbt_recluster.operations.declaration import (
-    FORMAT,
-    TABLE,
     Answer,
     Context,
     Operation,
     RunBudget,
     Summary,
-    arguments_of,
-    read_arguments,
     record_metrics,
     run_operation,
 )

@@ -132,18 +132,6 @@ def parsed_moment(value: Any, now: datetime | None = None) -> datetime:
     return parse_iso_time(text)
 
 
-def _queries(value: Any) -> Queries | None:
-    if isinstance(value, Mapping):
-        return _queries_by_name(value)
-    queries = [value] if isinstance(value, str) else value
-    return queries if isinstance(queries, Sequence) and all(map(_text, queries)) else None
-
-
-def _queries_by_name(value: Any) -> Mapping[str, str] | None:
-    is_valid = isinstance(value, Mapping) and all(isinstance(query, str) for query in value.values())
-    return {str(name): query for name, query in value.items()} if is_valid else None
-
-
 # Booleans also come as strings, which env_var() and the command line give.
 parse_boolean = parser("true or false", lambda value: _WORDS.get(str(value).strip().lower()))
 parse_bytes = parser("a number of bytes above 0 or a size such as '10 GB'", _bytes)
@@ -158,29 +146,7 @@ parse_seconds = parser(
     "a number of seconds above 0",
     lambda value: number if (number := parse_number(value)) is not None and number > 0 else None,
 )
-parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", parsed_moment)
-parse_end = parser(
-    "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: end if (end := parsed_moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
-)
-parse_reason = parser(
-    "a line of at most 200 characters",
-    lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
-)
-parse_trigger = parser("run or manual", lambda value: value if value in ("run", "manual") else None)
-parse_callback = parser("a function", lambda value: value if callable(value) else None)
-parse_branch = parser("the name of a branch", _text)
-parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", _text)
-parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(_text(value)).lower())
-parse_logged_as = parser(
-    "a table's full name, such as lake.analytics.events",
-    lambda value: value if isinstance(value, str) and "." in value else None,
-)
-parse_queries_by_name = parser("a mapping of names to SQL queries", _queries_by_name)
-parse_queries: Callable[[str, Any], Queries] = parser(
-    "a SQL predicate, a query or a list of them, or queries by name", _queries
-)
 
 
 def is_query(text: str) -> bool:

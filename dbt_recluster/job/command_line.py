@@ -39,11 +39,9 @@ from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
+from dbt_recluster.operations.arguments import METRICS, TABLE, Argument
 from dbt_recluster.operations.declaration import (
-    METRICS,
-    TABLE,
     Answer,
-    Argument,
     Call,
     Context,
     Operation,

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from dbt_recluster.advice.cost_model import PriceList, parse_prices
 from dbt_recluster.advice.overview import Overview, table_overview
-from dbt_recluster.clustering import options
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_state import Failure, FailureFile
@@ -42,9 +38,17 @@ from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupte
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import recorded_key, sort_order_text, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
-from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.operations.arguments import (
+    BUDGET,
+    METRICS,
+    TABLE,
+    Argument,
+    arguments_of,
+    meaning_of,
+    read_arguments,
+)
 from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, written_options
-from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -255,58 +259,6 @@ class Call:
                 self.context.failures.keep(self.target.relation, failure)
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An argument of an operation; ``max_bytes`` is ``--max-bytes`` on the command line."""
-
-    parse: Parser  # reads a value other than None
-    metavar: str = "VALUE"  # stands for the value in help; empty for one that is true or false
-    meaning: str = ""  # a sentence for the reference and for help
-    otherwise: str = ""  # the default in words
-    name: str = ""
-    default: Any = None
-    is_list: bool = False  # whether the command line may repeat it
-    var: str = ""  # the var of a dbt project that stands in for it
-    is_of_python: bool = False  # whether neither dbt nor the command takes it
-
-    def read(self, value: Any) -> Any:
-        """Return a value, checked; the default for None."""
-        return self.default if value is None else self.parse(self.name, value)
-
-    def of_var(self, var: Callable[..., Any]) -> Any:
-        """Return the value of its var, checked, by dbt's ``var``; the default if the project does not set it."""
-        value = var(self.var, None)
-        return self.default if value is None else self.parse(f"var {self.var}", value)
-
-
-@cache
-def arguments_of(function: Callable[..., Any]) -> tuple[Argument, ...]:
-    """Return the arguments of a function, by its annotations and its docstring."""
-    texts, hints = documented_arguments(function), inspect.get_annotations(function, eval_str=True)
-    arguments: list[Argument] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            arguments += (known for option, known in OPTIONS.items() if option in hints[name].__annotations__)
-        for known in getattr(hints.get(name), "__metadata__", ()):
-            meaning, _, otherwise = texts.get(name, "").partition(" By default, ")
-            otherwise = otherwise.rstrip(".") or known.otherwise or str(parameter.default).lower()
-            facts = {"name": name, "meaning": meaning or known.meaning, "otherwise": otherwise}
-            arguments.append(replace(known, **facts, default=parameter.default))
-    return tuple(arguments)
-
-
-def meaning_of(function: Callable[..., Any]) -> str:
-    """Return the first paragraph of a docstring."""
-    return " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-
-
-def documented_arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the entries of ``Args`` in a docstring."""
-    _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text.partition("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(meaning.split()) for name, meaning in entries}
-
-
 TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P], T]
 
 
@@ -431,20 +383,6 @@ class Operation:
         return read
 
 
-def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation or a test, checked; None counts as not given.
-
-    Raises:
-        OptionError, ClusterKeyError: One is wrong, or there is no such argument.
-    """
-    known = {argument.name: argument for argument in arguments}
-    for name, value in given.items():
-        if name not in known and value is not None:
-            meant = did_you_mean(str(name), known, "it takes")
-            raise OptionError(f"{of} has no argument {name!r}; {meant}")
-    return {name: argument.read(given.get(name)) for name, argument in known.items()}
-
-
 class OperationTable(dict[str, Operation]):
     """Operations by name."""
 
@@ -546,82 +484,3 @@ def overview_line(answer: Answer) -> Overview:
         found = decide(facts)
         line = Overview(answer.table, found.verdict, found.text, found.cause)
     return replace(line, table=answer.table, labels=answer.labels)
-
-
-def _tables(value: Any) -> Any:
-    names = [value] if isinstance(value, str) else value
-    is_list = isinstance(names, list) and bool(names)
-    return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
-
-
-TABLE = Argument(
-    options.parser("a relation, the name of a model, or a list of them", _tables),
-    "TABLE",
-    "A relation (schema.table), the name or unique id of a model, or a list of these.",
-    "every model that it is for",
-    "table",
-)
-FORMAT = Argument(
-    options.parser("text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())),
-    "FORMAT",
-    "text for people, json for programs; with dbt's --quiet nothing else is printed.",
-    "text",
-    "format",
-    "text",
-)
-METRICS = Argument(
-    parse_metrics_file,
-    "FILE",
-    "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
-    "none; in dbt, the project's var recluster_metrics_file",
-    "metrics",
-    var="recluster_metrics_file",
-)
-PRICES = Argument(
-    parse_prices,
-    "PRICES",
-    "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
-    "none; in dbt, the project's var recluster_prices",
-    var="recluster_prices",
-)
-AUTOMATIC_CLUSTERING = Argument(
-    options.parse_boolean,
-    meaning="false: no table is reclustered after its build in this run.",
-    default=True,
-    var="automatic_clustering",
-)
-BUDGET = Argument(
-    options.parse_bytes,
-    meaning="The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds "
-    "it goes to the first tables that need it, since which one gains most is not known while models still run. "
-    "`run-operation recluster` knows: those that gain most for a byte come first.",
-    var="recluster_max_bytes",
-)
-Flag = Annotated[bool, Argument(options.parse_boolean, "")]
-_KEY = Argument(
-    lambda _, value: value if isinstance(value, ClusterKey) else parse_cluster_key(value),
-    "KEY",
-    otherwise="the model's, else the table's sort order",
-)
-Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
-_MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
-MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
-_WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
-Where = Annotated[str | None, Argument(options.parse_predicate, "PREDICATE", _WHERE)]
-_BRANCH = "A branch of the tables, in place of main."
-Branch = Annotated[str | None, Argument(options.parse_branch, "NAME", _BRANCH, "main")]
-Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
-_SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
-Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]
-Prices = Annotated[PriceList | None, PRICES]
-_READS, _ROWS = Argument(options.parse_reads, is_of_python=True), Argument(options.parse_count, is_of_python=True)
-ReadsOfTable = Annotated[str | Sequence[str | Mapping[str, Any]] | None, _READS]
-BlockRows = Annotated[int | None, _ROWS]
-Trigger = Annotated[str | None, Argument(options.parse_trigger, is_of_python=True)]
-Listener = Annotated[ProgressCallback | None, Argument(options.parse_callback, is_of_python=True)]
-# The arguments that override options of the model or the table.
-OPTIONS = {
-    name: Argument(option.parse, option.metavar, option.meaning, "what the model or the table says", name)
-    for name, option in RECLUSTER_OPTIONS.items()
-    if option.metavar is not None
-}
