@@ -20,7 +20,7 @@ help: ## Show this list
 ##@ For everybody
 
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
-	@cd integration_tests && ../$(RUN)/python loads.py
+	@cd integration_tests && $(CURDIR)/$(RUN)/python loads.py
 	@echo
 	@echo "Next, every load and recluster of the table; docs/start.md, part 4, goes on from there:"
 	@echo "    cd integration_tests && ../$(RUN)/dbt run-operation clustering_history --args '{table: lineitem}'"
@@ -77,7 +77,7 @@ coverage: $(READY) ## The tests of `make spark`, with the lines of the package t
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 project: $(READY) ## Run the integration project: 10 loads, every model and every data test
-	@cd integration_tests && ../$(RUN)/python loads.py --build --loads 10 --scale 0.01 --block-rows 2000 --lakehouse lakehouse-test
+	@cd integration_tests && $(CURDIR)/$(RUN)/python loads.py --build --loads 10 --scale 0.01 --block-rows 2000 --lakehouse lakehouse-test
 
 writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
 	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
@@ -103,7 +103,7 @@ clean: ## Remove what the targets made
 	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
 
 $(READY): pyproject.toml constraints.txt requirements-dev.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else f"Python 3.10 to 3.13 is needed, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else f"Python 3.10 to 3.14 is needed, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
 	@echo "installing into $(VENV) (Spark comes along: 300 MB)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt

@@ -116,12 +116,9 @@ def _warnings(call: Call) -> Iterator[str]:
         except ClusterKeyError as e:
             own = None
             yield str(e)
-        if own is not None and str(own).lower() != str(call.table.key).lower():
-            if model is not None:
-                raise ClusterKeyError(
-                    f"the model of {call.target.relation} has cluster_by {own}; change it there instead of naming "
-                    f"{given} here"
-                )
+        if model is not None:
+            model.check_key(call.target.relation, call.table.key)
+        elif own is not None and str(own).lower() != str(call.table.key).lower():
             if own.curve:  # a recluster by hand records it too
                 yield f"it was clustered by {own}, and is again once a model runs that has this cluster_by"
             else:

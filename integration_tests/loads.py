@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,13 @@ def main() -> None:
     os.environ["LAKEHOUSE"] = str(lakehouse)
     os.environ["DO_NOT_TRACK"] = "1"
 
+    from dbt_recluster.exceptions import ReclusterError
     from dbt_recluster.iceberg.session import embedded
 
-    spark = embedded.start(str(lakehouse))
+    try:
+        spark = embedded.start(str(lakehouse), report=partial(print, flush=True))
+    except ReclusterError as e:
+        raise SystemExit(str(e)) from e
     variables: dict[str, Any] = {
         "lineitem": str(source),
         "scale_factor": options.scale,

@@ -51,14 +51,13 @@
     view has no schema; it is temporary here.
 
     Over a Hive metastore, Iceberg's session catalog replaces the Iceberg metadata of a view but not the text that Spark reads, so
-    the view would keep its first definition forever (apache/iceberg#15490); such a view is dropped once its query is analysed. -#}
+    the view would keep its first definition forever (apache/iceberg#15490); such a view is dropped. -#}
 {% macro recluster__create_view_as(relation, sql) -%}
   {%- if not relation.schema -%}
     {{ return(create_temporary_view(relation, sql)) }}
   {%- endif -%}
   {%- set existing = load_cached_relation(relation) -%}
   {%- if adapter.cannot_replace_view(existing) -%}
-    {%- do run_query('describe query ' ~ sql) -%}
     {%- do adapter.drop_relation(existing) -%}
   {%- endif -%}
   {{ spark__create_view_as(relation, sql) }}
@@ -69,21 +68,15 @@
   {{ return(default__get_or_create_relation(database or this.database, schema, identifier, type)) }}
 {% endmacro %}
 
-{#- It lists the session catalog only as the current one; adapter.list_relations_without_caching lists the others. -#}
+{#- It lists the session catalog only as the current one, and as empty if a table of it is dropped meanwhile;
+    adapter.list_relations_without_caching lists the other catalogs. -#}
 {% macro recluster__list_relations_without_caching(schema_relation) %}
-  {% call statement('list_relations_without_caching', fetch_result=True) -%}
-    show table extended in {{ schema_relation.without_identifier() }} like '*'
-  {% endcall %}
-  {% do return(load_result('list_relations_without_caching').table) %}
+  {{ return(adapter.described_relations(schema_relation)) }}
 {% endmacro %}
 
 {#- It names a catalog in the new name, and a table is renamed within its own. -#}
 {% macro recluster__rename_relation(from_relation, to_relation) -%}
-  {%- if from_relation.type == 'table' -%}
-    {%- call statement('rename_relation') -%}
-      alter table {{ from_relation }} rename to {{ to_relation.include(database=false) }}
-    {%- endcall -%}
-  {%- else -%}
-    {{ spark__rename_relation(from_relation, to_relation) }}
-  {%- endif -%}
+  {%- call statement('rename_relation') -%}
+    alter {{ from_relation.type }} {{ from_relation }} rename to {{ adapter.new_name(from_relation, to_relation) }}
+  {%- endcall -%}
 {% endmacro %}

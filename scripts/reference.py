@@ -106,7 +106,8 @@ def operations() -> str:
         "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
         "table unless it names another. Hooks act when tables are built, not when dbt compiles or tests, nor with "
         "`--empty`. Wrong arguments are an error before anything is changed, in a hook before "
-        "the build if they are constants, with exit code 1 in dbt and 2 of the command.\n",
+        "the build if they are constants (a branch that does not exist is a warning after it), with exit code 1 in dbt "
+        "and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` "

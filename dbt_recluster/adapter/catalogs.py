@@ -10,7 +10,8 @@ that names any other cannot be built here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, message
 from dbt_recluster.iceberg.session.environment import ICEBERG_CATALOG, SESSION_CATALOG
-from dbt_recluster.key.columns import quote, unquote
+from dbt_recluster.key.columns import quote, sql_literal, unquote
 
 _SESSION_CATALOG_NAME = "spark_catalog"
 # Errors of a schema that does not exist.
 _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
+_GONE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 class Listed(NamedTuple):
@@ -77,9 +79,26 @@ class Catalogs:
         # Temporary views have no schema, and some catalogs list views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
         is_iceberg = self._class(catalog) == ICEBERG_CATALOG
-        formats = {n: "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(n))}") for n in names}
+        formats: dict[str, str | None] = {}
+        for name in names:
+            with _if_it_is_there():
+                formats[name] = "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(name))}")
         listed = [Listed(name, False, kind == "iceberg") for name, kind in formats.items()]
         return [*listed, *(Listed(name, True, False) for name in sorted(views))]
+
+    def described(self, schema: str) -> list[Any]:
+        """Describe the relations of a schema of the session catalog.
+
+        A table that is dropped meanwhile fails the statement, which dbt-spark would take for an empty schema.
+        """
+        statement = f"show table extended in {schema} like"
+        with _if_it_is_there():
+            return self.ask(f"{statement} '*'")
+        rows: list[Any] = []
+        for row in self.ask(f"show tables in {schema}"):
+            with _if_it_is_there():
+                rows += self.ask(f"{statement} {sql_literal(str(row[1]))}")
+        return rows
 
     def schemas(self, catalog: str | None) -> list[str]:
         """Return the unquoted names of the schemas of a catalog, or of the current one."""
@@ -110,6 +129,16 @@ class Catalogs:
 
     def _setting(self, name: str) -> str:
         return str(self.ask(f"set {quote(f'spark.sql.catalog.{name}')}")[0][1])
+
+
+@contextmanager
+def _if_it_is_there() -> Iterator[None]:
+    """Pass over the error of a table that another thread or process has dropped."""
+    try:
+        yield
+    except DbtRuntimeError as e:
+        if _GONE not in message(e):
+            raise
 
 
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:

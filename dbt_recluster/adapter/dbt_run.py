@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -43,11 +44,13 @@ from dbt_recluster.operations.declaration import (
     current_depth,
     record_metrics,
 )
-from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_last_batch, is_similar
+from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_similar
 from dbt_recluster.report.result_text import few_blocks, has_few_blocks, model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
+# A hook without a statement that the adapter adds to a microbatch model: dbt leaves it to the last batch.
+LAST_BATCH = "{# the last batch, for dbt-recluster #}"
 _NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING, BUDGET, METRICS, PRICES)))
 
 
@@ -58,6 +61,7 @@ class RunVars:
     is_off: bool = False  # whether tables are not reclustered after their builds
     budget: int | None = None  # the bytes that reclustering may rewrite over all tables
     metrics: Path | None = None  # the file for the tables' metrics at the end of the run
+    prices: Any = None  # for their costs
 
     @classmethod
     def of(cls, var: Callable[..., Any]) -> RunVars:
@@ -65,7 +69,7 @@ class RunVars:
         is_on = AUTOMATIC_CLUSTERING.of_var(var)
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
             is_on &= AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
-        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var))
+        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
 
 
 class DbtRun:
@@ -137,8 +141,10 @@ class AfterBuild:
     def finish(self, *, by_hook: bool) -> None:
         """Recluster the table if the node's options say so and no hook does, and maintain it."""
         options = self.options
-        end = self.macros["invocation_args_dict"].get("event_time_end") or self.macros["run_started_at"]
-        is_last = not self.macros["flags"].EMPTY and is_last_batch(self.macros["model"], str(end))
+        is_last = not self.macros["model"].get("batch") or LAST_BATCH in map(
+            itemgetter("sql"), self.macros["post_hooks"]
+        )
+        is_last = is_last and not self.macros["flags"].EMPTY
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):
@@ -195,7 +201,7 @@ class AfterBuild:
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         target = Target(self._name, self.options, unique_id=self.macros["model"]["unique_id"])
-        return Call(target, arguments, self.run.context(self.settings, "run"))
+        return Call(target, {"prices": self.settings.prices, **arguments}, self.run.context(self.settings, "run"))
 
     def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         name = self._name

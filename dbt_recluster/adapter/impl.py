@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,7 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         self._run: DbtRun | None = None
         self._lock = threading.Lock()
         self._threads = threading.local()
+        self._in_batches: set[str] = set()  # the ids of microbatch models that are being built
 
     def debug_query(self) -> None:
         """``dbt debug``: check that Spark has what clustering needs."""
@@ -158,6 +160,11 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             )
             for listed in self.catalogs.relations(database or self.catalogs.current, schema)
         ]
+
+    @available.parse_list
+    def described_relations(self, schema_relation: BaseRelation) -> list[Any]:
+        """Describe the relations of a schema of the session catalog."""
+        return self.catalogs.described(schema_relation.without_identifier().render())
 
     @available.parse_none
     def get_relation(self, database: str | None, schema: str, identifier: str) -> Any:
@@ -234,7 +241,6 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
     cannot_replace_view = _of_tables("cannot_replace_view")
     cannot_rename = _of_tables("cannot_rename")
     is_own_table_of_spark = _of_tables("is_own_table_of_spark")
-    clear_directory = _of_tables("clear_directory")
 
     # --- builds ---
 
@@ -248,14 +254,37 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
                 self._run = DbtRun(self, self.tables)
             return self._run
 
-    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
-        """Open a node's connection. A microbatch model is checked first: dbt reports an error in a batch as a crash."""
-        strategy = getattr(query_header_context, "config", {}).get("incremental_strategy")
-        if strategy == "microbatch" and self.config.args.which in ("run", "build", "retry"):
-            from dbt_recluster.adapter.model_build import options_of
+    @contextmanager
+    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Iterator[None]:
+        """Open a node's connection; that of a microbatch model is opened around those of its batches."""
+        with (
+            self._microbatch(query_header_context),
+            super().connection_named(name, query_header_context, *more, **named),
+        ):
+            yield
 
-            options_of(query_header_context)
-        return super().connection_named(name, query_header_context, *more, **named)
+    @contextmanager
+    def _microbatch(self, node: Any) -> Iterator[None]:
+        """Check a microbatch model before its batches, where dbt takes an error for a crash, and mark the last one."""
+        is_microbatch = getattr(node, "config", {}).get("incremental_strategy") == "microbatch"
+        builds = is_microbatch and self.config.args.which in ("run", "build", "retry")
+        if not builds or node.unique_id in self._in_batches:
+            yield
+            return
+        from dbt.artifacts.resources.v1.config import Hook
+
+        from dbt_recluster.adapter.dbt_run import LAST_BATCH
+        from dbt_recluster.adapter.model_build import options_of
+
+        options_of(node)
+        mark = Hook(sql=LAST_BATCH)
+        node.config.post_hook.append(mark)
+        self._in_batches.add(node.unique_id)
+        try:
+            yield
+        finally:
+            node.config.post_hook.remove(mark)
+            self._in_batches.remove(node.unique_id)
 
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""
@@ -283,9 +312,20 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
 
     @available.parse_none
     def drop_relation(self, relation: BaseRelation) -> None:
-        """Drop a relation, or postpone that until the one that replaces it is created."""
-        if not self.current_build().postpones_drop(relation):
+        """Drop a relation; the one that a build replaces, once its successor exists."""
+        if not self.current_build().replacement.takes_drop(relation):
             super().drop_relation(relation)  # type: ignore[no-untyped-call]
+
+    @available.parse_none
+    def clear_directory(self, relation: BaseRelation) -> None:
+        """Move files out of the way of a table of Spark's own."""
+        self.current_build().replacement.clear_directory(relation)
+
+    @available.parse(lambda *_: None)
+    def new_name(self, relation: BaseRelation, to: BaseRelation) -> BaseRelation:
+        """Return a relation's new name for a rename; only views outside of the session catalog have a catalog there."""
+        has_catalog = relation.is_view and not self.catalogs.is_session_catalog(relation.database)
+        return to if has_catalog else to.include(database=False)
 
     @available
     def literal(self, value: Any) -> str:
@@ -339,14 +379,17 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         In a hook that reclusters the hook's own table, it is the recluster after the build. The error of a hook of the
         run is the statement returned: dbt takes an exception there for Ctrl-C.
         """
-        from dbt_recluster.adapter.operations import acts, operate, recluster_arguments, with_table
+        from dbt_recluster.adapter.operations import acts, operate, precedes_table, recluster_arguments, with_table
 
         if not acts(macros["flags"]):
             return ""
         try:
             with as_dbt_errors():
                 given, is_own = with_table(given, macros)
-                if is_own and name == "recluster" and not given.get("dry_run"):
+                is_recluster = is_own and name == "recluster" and not given.get("dry_run")
+                if is_own and not is_recluster and precedes_table(macros):
+                    logger.info(f"{name}: {macros['this']} is not built yet, so there is nothing to do")
+                elif is_recluster:
                     self.current_build().recluster(macros, recluster_arguments(given, macros))
                 else:
                     operate(name, given, macros, self.run.context(self.run.settings(macros)))

@@ -9,11 +9,12 @@ from typing import Any
 
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.dbt_run import AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.existing_tables import ExistingTables
+from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
+from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
 from dbt_recluster.adapter.operations import check_hooks
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -44,6 +45,7 @@ class ModelBuild:
     Attributes:
         options: The options of a node with an Iceberg table; their key is checked as soon as columns are known.
         schema_changes: The differences between the node's columns and its table's, once they were compared.
+        replacement: The relation that the build replaces.
     """
 
     def __init__(self, adapter: SparkAdapter, tables: ExistingTables, run: DbtRun) -> None:
@@ -57,11 +59,11 @@ class ModelBuild:
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_kept = True  # whether the build writes into an existing table
         self._is_altered = False  # whether the table had its new clustering before the load
+        self._reclusters: list[dict[str, Any]] = []  # the arguments of its hooks that recluster its table
         self._is_reclustered = False  # whether a hook does or has done so
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # the key that it replaced
-        self._postponed: str | None = None
-        self._replaced: BaseRelation | None = None
+        self.replacement = Replacement(adapter, tables, {})
 
     # --- the build (macros/clustering/build.sql) ---
 
@@ -70,10 +72,9 @@ class ModelBuild:
         self._macros = macros
         config, model, this = macros["config"], macros["model"], macros["this"]
         options = self._checked_options(config.model)
-        existing = macros["load_cached_relation"](this)
+        existing = recovered(self._adapter, macros)
         kept = self._is_kept = self._keeps(existing)
-        if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
-            self._postponed = this.render()
+        self.replacement = Replacement(self._adapter, self._tables, macros, None if kept else existing)
         if config.get("file_format") != "iceberg":
             if not kept:
                 self._tables.check_directory(this, existing, model["resource_type"] == "seed", config)
@@ -81,6 +82,14 @@ class ModelBuild:
         self.options = options
         self._prepare_table(existing)
         return self._finish_table(self._materialize(materialization))
+
+    def build_view(self, macros: Mapping[str, Any], materialization: Any) -> Any:
+        """Build a view by dbt-spark's ``materialization``."""
+        self.warn_ignored(macros)
+        existing = recovered(self._adapter, macros)
+        self.replacement = Replacement(self._adapter, self._tables, macros, existing, RelationType.View)
+        with self.replacement:
+            return materialization()
 
     def _checked_options(self, node: Any) -> ModelOptions:
         """Check the node's language, the run's vars and the node's configs; return its options."""
@@ -92,7 +101,8 @@ class ModelBuild:
             )
         self._read_vars()
         with as_dbt_errors():
-            self._is_reclustered = check_hooks(self._macros)
+            self._reclusters = check_hooks(self._macros)
+        self._is_reclustered = bool(self._reclusters)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -135,14 +145,17 @@ class ModelBuild:
 
     def _materialize(self, materialization: Any) -> Any:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
-        if not self._is_python:
-            return materialization()
         stack = materialization.stack
-        callers, stack.call_stack = stack.call_stack, []
+        callers, stack.call_stack = stack.call_stack, [] if self._is_python else stack.call_stack
         try:
-            return materialization()
+            with self.replacement:
+                return materialization()
         finally:
             stack.call_stack = callers
+
+    @property
+    def _post_hooks(self) -> list[Any]:
+        return [hook for hook in self._macros["post_hooks"] if hook["sql"] != LAST_BATCH]
 
     @property
     def _is_python(self) -> bool:
@@ -159,6 +172,8 @@ class ModelBuild:
             if existing is not None and kept and is_incremental and not is_iceberg:
                 self._tables.check_is_iceberg(existing)
             new_columns = self._prepare_key(key, existing if kept else None)
+        elif self._reclusters and not (self._macros["pre_hooks"] or self._is_python):
+            self._check_reclusters(self._model_columns())
         if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return
         self._before = self._tables.clustering(existing)
@@ -189,7 +204,7 @@ class ModelBuild:
     def _finish_table(self, result: Any) -> Any:
         """Set the clustering of a new or replaced table, and recluster it unless a post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._before.properties))
+        may_be_replaced = bool(self._post_hooks and (is_clustered or self._before.properties))
         if may_be_replaced and not self._tables.is_iceberg(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
@@ -209,7 +224,7 @@ class ModelBuild:
             return
         this = self._macros["this"]
         self._resolve_once(lambda: self._table_columns(this))
-        if self._is_altered and not (is_clustered and self._macros["post_hooks"]):
+        if self._is_altered and not (is_clustered and self._post_hooks):
             return
         after = self._tables.clustering(this)
         # The tables of seeds and Python models are created without properties.
@@ -269,9 +284,20 @@ class ModelBuild:
         """Check the options against columns, by their Spark types."""
         with as_dbt_errors():
             self.options = self.options.resolve(self._tables.session.columns(columns))
-            where = self.options.recluster.where
-            if where is not None and self._tables.session.credentials.in_process:
-                check_predicate(self._tables.session.spark, columns, where)
+            self._check_where(columns, self.options.recluster.where)
+        self._check_reclusters(columns)
+
+    def _check_where(self, columns: Mapping[str, str], where: str | None) -> None:
+        if where is not None and self._tables.session.credentials.in_process:
+            check_predicate(self._tables.session.spark, columns, where)
+
+    @as_dbt_errors()
+    def _check_reclusters(self, columns: Mapping[str, str]) -> None:
+        """Check what the node's hooks recluster by against its columns."""
+        for arguments in self._reclusters:
+            if arguments["cluster_by"] is not None:
+                arguments["cluster_by"].check(self._tables.session.columns(columns))
+            self._check_where(columns, arguments["where"])
 
     def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:
         """Check the key if that was impossible before."""
@@ -349,22 +375,6 @@ class ModelBuild:
             return table_clustering.sorted_along_curve(text, key, self._before.properties, columns, partitions) or query
         order_by = "" if temporary else key.order_by(options.columns)
         return f"select * from (\n{text}\n)\norder by {order_by}" if order_by else query
-
-    # --- replaced tables ---
-
-    def postpones_drop(self, relation: BaseRelation) -> bool:
-        """Return whether the drop of a relation waits until the table that replaces it is created."""
-        if relation.render() != self._postponed:
-            return False
-        self._replaced = relation
-        return True
-
-    def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
-        """Return the relation that a new table replaces; from now on, its drop does not wait."""
-        if relation.render() != self._postponed:
-            return None
-        replaced, self._postponed = self._replaced, None
-        return replaced
 
 
 def options_of(node: Any) -> ModelOptions:

@@ -38,7 +38,18 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import TABLES, Node, Target, choose, labelled, project_queries, required_table
+from dbt_recluster.operations.tables import (
+    TABLES,
+    Node,
+    Target,
+    choose,
+    has_table,
+    labelled,
+    project_queries,
+    relation_of,
+    required_table,
+    target_of,
+)
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 
@@ -194,6 +205,11 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
     return {**given, TABLE.name: names if tables is table else names[0]}, own is not None and names == [own]
 
 
+def precedes_table(macros: Mapping[str, Any]) -> bool:
+    """Return whether a hook of a node runs before the first build of its table."""
+    return macros["load_result"]("main") is None and macros["load_cached_relation"](macros["this"]) is None
+
+
 def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked arguments of a hook that reclusters its node's own table."""
     arguments = OPERATIONS["recluster"].read((TABLE, FORMAT), given)
@@ -205,15 +221,18 @@ def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> 
     return arguments
 
 
-def check_hooks(macros: Mapping[str, Any]) -> bool:
+def check_hooks(macros: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Check the operations that a node's hooks call, by the constants, vars and relations among their arguments.
 
-    Returns whether a post_hook reclusters the node's own table, perhaps conditionally.
+    Returns:
+        The arguments of each post_hook that reclusters the node's own table, perhaps conditionally.
 
     Raises:
         OptionError, ClusterKeyError: An argument is wrong, or there is no such argument or model.
     """
-    is_reclustered = False
+    reclusters: list[dict[str, Any]] = []
+    nodes_of_project = list(macros["graph"]["nodes"].values())
+    of_relations = {relation_of(node): node for node in filter(has_table, nodes_of_project) if node.get("schema")}
     for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
         tree = Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
         # Excludes the variables that the hook itself defines.
@@ -231,11 +250,15 @@ def check_hooks(macros: Mapping[str, Any]) -> bool:
             given, is_own = with_table(given, macros)
             read = OPERATIONS[name].read((TABLE, FORMAT), given)
             tables = [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]
-            for table in (table for table in tables if len(name_parts(table)) == 1):
-                required_table(table, list(macros["graph"]["nodes"].values()))
-            if name == "recluster" and not read["dry_run"] and read["branch"] is None:
-                is_reclustered |= is_known and is_own and hook in macros["post_hooks"]
-    return is_reclustered
+            for table in tables:
+                parts = name_parts(table)
+                of = required_table(table, nodes_of_project) if len(parts) == 1 else of_relations.get(parts)
+                if of is not None and (options := target_of(of).options) is not None and name == "recluster":
+                    options.check_key(table, read["cluster_by"])
+            is_of_build = is_known and is_own and hook in macros["post_hooks"]
+            if name == "recluster" and is_of_build and not read["dry_run"] and read["branch"] is None:
+                reclusters.append(read)
+    return reclusters
 
 
 def _operations_called(

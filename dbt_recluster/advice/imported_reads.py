@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from functools import lru_cache, partial, reduce
 from typing import Any
 
@@ -46,6 +46,10 @@ _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
 _LITERAL = re.compile(r"X'(?P<hex>[0-9A-F]*)'|'(?P<text>.*?)'(?=, |\)| AND | OR |$)|(?P<plain>[^\s,)(']+)", re.S)
 
+# Queries of this past are imported by default. For as long, one that is logged late is told from those counted before.
+_WEEK = timedelta(days=7)
+# A file system's clock may be this much behind.
+_SKEW = timedelta(hours=1)
 # Of a query log: distinct queries whose ranges are kept, and the greatest count of a query.
 _MOST_PLANNED, _MOST_COUNTED = 1_000, 1e9
 # Reasons to skip a query. A missing table's name may be shown, literals may not.
@@ -125,26 +129,90 @@ def import_log(
         raise OptionError("name one log: by event_log, or by query_log, which may have a dialect")
     now, recorded = datetime.now(timezone.utc), table.reads.recorded
     state_name = f"{kind} {digest({'directory': path, 'name': name})}"
-    start = max(filter(None, (since or now - timedelta(days=7), recorded.time_of(state_name))))
+    progress = LogProgress(recorded.state.get(state_name), since or now - _WEEK, now)
     count = 0
 
     def logged() -> Iterator[ReadRange]:
         nonlocal count
-        for at, weight, alternatives in log.reads(start):
+        for at, weight, alternatives in log.reads(progress):
             for ranges in alternatives:
                 count += 1
                 yield ReadRange(ranges_as_json(ranges), weight * faded(at, now), kind)
 
     new, on_record = compact(logged(), MOST_READS), len(recorded.reads)
-    if log.last is not None:
+    if log.scanned:
         first = min(log.first or now, recorded.time_of(kind) or now)
-        last = log.last + timedelta(milliseconds=1)
-        state = {state_name: last.isoformat(), kind: first.isoformat(timespec="seconds")}
+        state = {state_name: progress.text(), kind: first.isoformat(timespec="seconds")}
         on_record = table.reads.record(kind, new, state, now)
-    left_out, when = log.left_out, start.isoformat(sep=" ", timespec="seconds")[:19]
-    if log.last is None and log.place:
-        left_out.append(f"{name} is read by no query since {when} UTC in {log.place}")
+    left_out, when = [*log.left_out, *progress.left_out], progress.since.isoformat(sep=" ", timespec="seconds")[:19]
+    if not log.scanned and log.place:
+        no_query = "no new query" if progress.last_import else "no query"
+        left_out.append(f"{name} is read by {no_query} since {when} UTC in {log.place}")
     return ImportedReads(table.name, kind, log.scanned, count, on_record, left_out)
+
+
+class LogProgress:
+    """How many queries of each day of a log are counted, so that a later import counts the others alone.
+
+    A query may be logged at its end with the time of its start, or in a file that appears late: one that began before
+    the last import may be new. Those counted before come first in the log.
+
+    Attributes:
+        now: The time of the import.
+        since: The time from which queries are imported.
+        counted_since: The time from which they are counted.
+        last_import: The time of the last import, or None.
+    """
+
+    def __init__(self, recorded: str | None, since: datetime, now: datetime) -> None:
+        self.now = now
+        self.last_import: datetime | None = None
+        self._counted, self._read, self._again = Counter[date](), Counter[date](), Counter[date]()
+        self._future = 0
+        with suppress(ValueError):
+            at, *counts = (recorded or "").split()
+            last = parse_iso_time(at)
+            self._counted.update({last.date() - timedelta(number): int(count) for number, count in enumerate(counts)})
+            self.last_import = min(last, now)
+        first_day = datetime.combine((self.last_import or now).date() - _WEEK, time(), timezone.utc)
+        self.since = max(since, first_day) if self.last_import else since
+        self.counted_since = first_day if self.last_import else min(since, first_day)
+
+    @property
+    def files_since(self) -> datetime:
+        """The last change of the files that are not read to their end yet."""
+        return max(self.counted_since, self.last_import - _SKEW) if self.last_import else self.counted_since
+
+    @property
+    def again_since(self) -> datetime:
+        """The last change of the files that the next import reads again."""
+        return self.now - _SKEW
+
+    def is_new(self, at: datetime, *, is_read_again: bool = True) -> bool:
+        """Count a query of the table; return whether to import it."""
+        if at > self.now:
+            self._future += 1
+            return False
+        day = at.astimezone(timezone.utc).date()
+        self._read[day] += 1
+        self._again[day] += is_read_again
+        return self._read[day] > self._counted[day] and at >= self.since
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line for the queries of the future, and for each day of which the log has lost some."""
+        lines = [f"{count_noun(self._future, 'read')}: a time in the future"] if self._future else []
+        for day, number in sorted(self._read.items()):
+            if number < self._counted[day] and day > self.since.date():
+                lines.append(
+                    f"{count_noun(number, 'read')} of {day}: {self._counted[day]:,} of that day were counted before"
+                )
+        return lines
+
+    def text(self) -> str:
+        """Return what to record: the time, and the queries counted on its day and on each day before."""
+        days = [self.now.date() - timedelta(number) for number in range(_WEEK.days + 1)]
+        return f"{self.now.isoformat()} {' '.join(str(self._again[day]) for day in days)}"
 
 
 class EventLogs:
@@ -155,12 +223,11 @@ class EventLogs:
         self.left_out = files.faults
         self.scanned = self.unknown = 0  # scans of the table so far, and those with an unknown text
         self.first: datetime | None = None  # the start of the first query of any table
-        self.last: datetime | None = None  # the start of the last query of this table
         self.namesakes: set[str] = set()  # up to ten tables of the same name in other catalogs
 
-    def scans(self, since: datetime) -> Iterator[tuple[datetime, str]]:
-        """Yield the time and the filters of the table's scans by queries that began at ``since`` or later."""
-        for path in self.files.paths(since):
+    def scans(self, progress: LogProgress) -> Iterator[tuple[datetime, str]]:
+        """Yield the time and the filters of the table's scans by new queries."""
+        for path, is_read_again in self.files.paths(progress.files_since, progress.again_since):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
                 if _STARTED not in line[:200]:
@@ -171,8 +238,11 @@ class EventLogs:
                     # The last line may be incomplete.
                     malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
                     continue
-                if at >= since:
-                    yield from self._scans_of(at, plan)
+                if at >= progress.counted_since:
+                    for filters in self._scans_of(at, plan, progress.since):
+                        if progress.is_new(at, is_read_again=is_read_again):
+                            self.scanned += 1
+                            yield at, filters
             if malformed:
                 lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
                 self.files.faults.append(f"{file_name(path)}: {lines} malformed, too long or too deep")
@@ -183,9 +253,9 @@ class EventLogs:
                     "with spark.sql.ui.explainMode formatted, the default"
                 )
 
-    def reads(self, since: datetime) -> Iterator[LoggedRead]:
-        """Yield the reads of the table by queries that began at ``since`` or later."""
-        return ((at, 1, self._filters.ranges(text)) for at, text in self.scans(since))
+    def reads(self, progress: LogProgress) -> Iterator[LoggedRead]:
+        """Yield the reads of the table by new queries."""
+        return ((at, 1, self._filters.ranges(text)) for at, text in self.scans(progress))
 
     @property
     def place(self) -> str:
@@ -194,18 +264,17 @@ class EventLogs:
         advice = f"; {names} is: name it with logged_as" if names else ""
         return "" if self.unknown else f"{self.files.count} logs{advice}"
 
-    def _scans_of(self, at: datetime, plan: str) -> Iterator[tuple[datetime, str]]:
+    def _scans_of(self, at: datetime, plan: str, since: datetime) -> Iterator[str]:
         for table, filters in scans(plan):
-            self.first = min(self.first or at, at)
+            if at >= since:
+                self.first = min(self.first or at, at)
             if table.lower() != self._table:
                 if table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
                     self.namesakes.update([table] if len(self.namesakes) < 10 else [])
             elif filters is None:
                 self.unknown += 1
             else:
-                self.scanned += 1
-                self.last = max(self.last or at, at)
-                yield at, filters
+                yield filters
 
     def _lines(self, path: Any) -> Iterator[bytes]:
         """Yield the lines of a log, each cut off after `LONGEST_LINE`."""
@@ -229,7 +298,6 @@ class QueryLog:
         _sqlglot(dialect)  # or an error, before anything is read
         self._table, self.place, self._dialect, self.scanned = table, path, dialect, 0
         self.first: datetime | None = None
-        self.last: datetime | None = None
         self._lines = defaultdict[str, list[int]](list)  # numbers of lines left out, by the reason
         self._parts = name_parts(table.iceberg.identifier)
         logged = logged_as.lower().split(".")
@@ -237,21 +305,25 @@ class QueryLog:
         self._name_in_query = re.compile(rf"(?<!\w){re.escape(self._logged[-1])}(?!\w)", re.IGNORECASE)
         self._ranges = lru_cache(_MOST_PLANNED)(self._ranges_of)  # dashboards repeat their queries
 
-    def reads(self, since: datetime) -> Iterator[LoggedRead]:
-        """Yield the reads of the table by queries at ``since`` or later."""
-        for number, (query, time, count, *place) in enumerate(self._entries(), start=1):
-            at = _time_of(time)
-            if query is None or at is None or not 0 < count < _MOST_COUNTED:
+    def reads(self, progress: LogProgress) -> Iterator[LoggedRead]:
+        """Yield the reads of the table by new queries."""
+        for number, (query, started, changed, times, *place) in enumerate(self._entries(), start=1):
+            at = min(_time_of(changed) or progress.now, progress.now) if started is None else _time_of(started)
+            count = _count_of(times)
+            if query is None or at is None or count is None:
                 self._lines["malformed"].append(number)
-            elif at >= since:
+                continue
+            if progress.since <= at <= progress.now:
                 self.first = min(self.first or at, at)
-                scanned, alternatives, reason = self._ranges(query, *place)
-                if reason:
-                    self._lines[reason].append(number)
-                elif scanned:
-                    self.scanned += scanned
-                    self.last = max(self.last or at, at)
-                    yield at, count, alternatives
+            is_of_table = at >= progress.counted_since and self._name_in_query.search(query)
+            if not is_of_table or not progress.is_new(at):
+                continue
+            scanned, alternatives, reason = self._ranges(query, *place)
+            if reason:
+                self._lines[reason].append(number)
+            elif scanned:
+                self.scanned += scanned
+                yield at, count, alternatives
 
     @property
     def left_out(self) -> list[str]:
@@ -262,14 +334,14 @@ class QueryLog:
         ]
 
     def _entries(self) -> Iterator[Sequence[Any]]:
-        """Yield the query of each line, its time, count, catalog and schema; without a query the line is malformed."""
-        fields = "query string, time string, count double, catalog string, schema string"
+        """Yield of each line its query, its time, that of the file's last change, its count, catalog and schema."""
+        fields = "query string, time string, count string, catalog string, schema string"
         modified = "double(_metadata.file_modification_time)"
         with raise_as(EventLogError, f"the query log {self.place} cannot be read"):
             lines = self._table.iceberg.spark.read.text(self.place)
             entries = lines.selectExpr(f"from_json(value, '{fields}') as entry", f"string({modified}) as modified")
             yield from entries.selectExpr(
-                *("entry.query", "coalesce(entry.time, modified)", "coalesce(entry.count, 1d)"),
+                *("entry.query", "entry.time", "modified", "coalesce(entry.count, '1')"),
                 *("coalesce(entry.catalog, '')", "coalesce(entry.schema, '')"),
             ).toLocalIterator()
 
@@ -285,13 +357,14 @@ class QueryLog:
                 parts[0] = self._parts[0]
             return join_parts(parts)
 
-        if not self._name_in_query.search(query):
-            return 0, [], ""
+        scanned, alternatives = 0, list[ColumnRanges]()
         try:
-            text = translate_to_spark(query, self._dialect, spark_name)
-            return (*self._table.reads.column_ranges.of_query(text), "")
+            for text in translate_to_spark(query, self._dialect, spark_name):
+                of_statement, ranges = self._table.reads.column_ranges.of_query(text)
+                scanned, alternatives = scanned + of_statement, alternatives + ranges
         except PredicateError as e:
             return 0, [], _short_reason(str(e))
+        return scanned, alternatives, ""
 
 
 def _time_of(text: str) -> datetime | None:
@@ -299,6 +372,13 @@ def _time_of(text: str) -> datetime | None:
         return datetime.fromtimestamp(float(text), timezone.utc)
     with suppress(ValueError):  # Python 3.10 reads no more than six digits of a second
         return parse_iso_time(re.sub(r"(\.\d{6})\d+", r"\1", text))
+    return None
+
+
+def _count_of(text: str) -> float | None:
+    with suppress(ValueError):
+        count = float(text)
+        return count if 0 < count < _MOST_COUNTED else None
     return None
 
 
@@ -310,14 +390,14 @@ def _short_reason(error: str) -> str:
     return next((reason for reason in (_NOT_PARSED, _COMMAND) if error.startswith(reason)), "not planned")
 
 
-def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str | None]) -> str:
-    """Translate a query to Spark's SQL; of another statement, the query in it.
+def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str | None]) -> list[str]:
+    """Translate the queries in a text to Spark's SQL: each statement, or the query in it; commands are left out.
 
-    ``dialect`` is sqlglot's name of the query's dialect. ``spark_name`` takes the unquoted name of a table and returns
+    ``dialect`` is sqlglot's name of the text's dialect. ``spark_name`` takes the unquoted name of a table and returns
     Spark's name of it, or None if that is the same.
 
     Raises:
-        PredicateError: sqlglot cannot parse it, or it is a command.
+        PredicateError: sqlglot cannot parse it, or there are only commands.
         OptionError: sqlglot is not installed, or does not know the dialect.
     """
     sqlglot = _sqlglot(dialect)
@@ -329,22 +409,41 @@ def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str
             for old, given in (("catalog", "catalog"), ("db", "db"), (part, "this")):
                 node.set(old, new.args.get(given))
 
-    try:
-        statement = sqlglot.parse_one(query, dialect=dialect)
-        parsed = statement.find(exp.Query) or statement
-        if isinstance(parsed, exp.Command):
-            raise PredicateError(_COMMAND)
-        names: dict[str, str | None] = {cte.alias.lower(): None for cte in parsed.find_all(exp.CTE)}
-        for table in parsed.find_all(exp.Table):
-            if isinstance(table.this, exp.Identifier):
+    def translated(parsed: Any) -> str:
+        names: dict[str, str | None] = {}
+        for table in list(parsed.find_all(exp.Table)):
+            if isinstance(table.this, exp.Identifier) and not _is_cte(table, exp):
                 name = ".".join(part.name for part in table.parts)
                 rename(table, "this", names.setdefault(name.lower(), spark_name(name)))
         for column in parsed.find_all(exp.Column):
             if column.args.get("db"):  # sales.orders.id
                 rename(column, "table", names.get(".".join(part.name for part in column.parts[:-1]).lower()))
         return str(parsed.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.IGNORE))
+
+    try:
+        statements = [each for each in sqlglot.parse(query, dialect=dialect) if each is not None]
+        queries = [query for query in (each.find(exp.Query) for each in statements) if query is not None]
+        queries = queries or [each for each in statements if not isinstance(each, exp.Command)]
+        if not queries:
+            raise PredicateError(_COMMAND)
+        return list(map(translated, queries))
     except (sqlglot.errors.SqlglotError, RecursionError) as e:
         raise PredicateError(f"{_NOT_PARSED} as {dialect}") from e
+
+
+def _is_cte(table: Any, exp: Any) -> bool:
+    """Return whether a table is one that a ``with`` around it defines; within a definition, those before it count."""
+    inner = table
+    while len(table.parts) == 1 and (outer := inner.parent) is not None:
+        clause = next((each for each in outer.args.values() if isinstance(each, exp.With)), None)
+        visible = [] if clause is None or clause is inner else clause.expressions
+        if isinstance(outer, exp.With):
+            place = [cte is inner for cte in outer.expressions].index(True)
+            visible = outer.expressions[: place + bool(outer.args.get("recursive"))]
+        if any(cte.alias.lower() == table.name.lower() for cte in visible):
+            return True
+        inner = outer
+    return False
 
 
 def _sqlglot(dialect: str) -> Any:

@@ -487,12 +487,28 @@ class Recluster:
             left.append(options.max_bytes - self._result.bytes_in)
         if options.max_seconds is not None:
             seconds = options.max_seconds - sum(done.seconds for done in self._result.rounds)
-            left.append(seconds * (history.rewrite_speed(self._table) or _SPEED))
+            left.append(seconds * self._speed)
         return max(0, int(min(left))) if left else None
+
+    @property
+    def _speed(self) -> float:
+        """The bytes that are rewritten in a second."""
+        return history.rewrite_speed(self._table) or _SPEED
+
+    def _in_seconds(self, reason: Reason) -> Reason:
+        """Return a reason in seconds, if it is about the limit of time rather than that of bytes."""
+        options = self._options
+        if reason.kind is not Why.NO_SET_FITS or options.max_seconds is None:
+            return reason
+        budget, needed = reason.figures
+        if options.max_bytes is not None and options.max_bytes - self._result.bytes_in <= budget:
+            return reason
+        return Reason(Stop.NO_SET_IN_TIME, (f"{options.max_seconds:.4g}", f"{needed / self._speed:.2g}"))
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
-        result, options, plan = self._result, self._options, planned.plan
+        result, options = self._result, self._options
+        plan = replace(planned.plan, reasons=tuple(map(self._in_seconds, planned.plan.reasons)))
         is_suspended = result.suspended is not None and not options.dry_run
         is_last = len(result.rounds) == MAX_ROUNDS and bool(plan.block_sets)
         is_done = is_suspended or is_last or options.dry_run or not plan.block_sets

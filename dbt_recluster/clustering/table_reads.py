@@ -73,8 +73,8 @@ class RecordedReads:
 
     reads: tuple[ReadRange, ...] = ()
     at: Mapping[str, datetime] = field(default_factory=dict)  # the time of the last import of each kind
-    # A digest of the project's queries, for each log the time after its last imported query, and under each kind of log
-    # the time of the first query of any.
+    # A digest of the project's queries, for each log when it was imported and the queries of each day, and under each
+    # kind of log the time of the first query of any.
     state: Mapping[str, str] = field(default_factory=dict)
     # The field ids of columns, by which reads follow new names.
     ids: Mapping[str, int] = field(default_factory=dict)

@@ -64,6 +64,7 @@ class Stop(Enum):
     SUSPENDED = "suspended since {}"
     NO_CONDITION_MET = "no condition met: {}"
     NO_BLOCK_ADMITTED = "no block can hold a row that the predicate admits"
+    NO_SET_IN_TIME = "no block set can be rewritten in {} s; one needs about {} s"
     MOST_ROUNDS = "stopped after {} rounds"
     NOT_LOWERED = "the last merge did not lower it, and nothing has arrived since"
     UNCHANGED = "nothing has changed since the last check of the table"
@@ -99,7 +100,7 @@ def cause_text(reasons: Sequence[Reason]) -> str:
 def _sentence(reason: Reason) -> str:
     match reason.kind, *reason.figures:
         case Why.DEPTH, depth, threshold, by_reads, partition:
-            where = " at the ends of reads" * by_reads + (f" in partition {partition}" if partition else "")
+            where = " at the ends of reads" * by_reads + ("" if partition is None else f" in partition {partition}")
             return f"depth {depth:.4g}{where} is {'above' if depth > threshold else 'at most'} {threshold:.4g}"
         case Why.DEPTH, depth:
             return f"depth {depth:.4g}"

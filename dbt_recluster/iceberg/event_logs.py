@@ -34,29 +34,30 @@ class EventLogFiles:
         with raise_as(EventLogError, f"event logs at {directory} cannot be listed"):
             path = jvm(spark).org.apache.hadoop.fs.Path(directory)
             self._files = path.getFileSystem(java_context(spark).hadoopConfiguration())
-            self._entries = list(self._files.listStatus(path))
+            self._entries = sorted(self._files.listStatus(path), key=lambda entry: file_name(entry.getPath()))
 
-    def paths(self, since: datetime) -> Iterator[Any]:
-        """Yield the Java paths of the files that may hold queries since a time."""
+    def paths(self, since: datetime, again_since: datetime) -> Iterator[tuple[Any, bool]]:
+        """Yield the Java paths of files that were changed since a time or may grow, and whether this is so later."""
         for entry in self._entries:
             try:
-                yield from self._parts(entry, since)
+                yield from self._parts(entry, since, again_since)
             except Exception:  # a directory that is not a log, or without permission
                 logger.debug("%s could not be read", entry.getPath(), exc_info=True)
                 self.faults.append(f"{file_name(entry.getPath())}: could not be read")
 
-    def _parts(self, entry: Any, since: datetime) -> list[Any]:
+    def _parts(self, entry: Any, since: datetime, again_since: datetime) -> list[tuple[Any, bool]]:
         reader = self._reader.apply(self._files, entry)
         if reader.isEmpty():
             return []
         parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
         self.count += 1
-        # HDFS updates a file's modification time only when the file is closed.
-        return [
-            part.getPath()
-            for part in map(parts.apply, range(parts.size()))
-            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
-        ]
+
+        def may_grow_after(part: Any, when: datetime) -> bool:
+            # HDFS updates a file's modification time only when the file is closed.
+            return not is_complete or part.getModificationTime() >= when.timestamp() * 1000
+
+        listed = map(parts.apply, range(parts.size()))
+        return [(part.getPath(), may_grow_after(part, again_since)) for part in listed if may_grow_after(part, since)]
 
     def chunks(self, path: Any) -> Iterator[bytes]:
         """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""

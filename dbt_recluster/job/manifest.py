@@ -150,7 +150,9 @@ class Manifest:
         dialect = "trino" if self.metadata.get("adapter_type") in _FOLDING else "spark"
         for name, query in queries.items():
             with suppress(PredicateError):  # Spark says what is wrong with it
-                queries[name] = translate_to_spark(query, dialect, lambda of: self.relations.get(of.lower()))
+                queries[name] = ";\n".join(
+                    translate_to_spark(query, dialect, lambda of: self.relations.get(of.lower()))
+                )
         return queries
 
     def _compiled(self, node: Node) -> str | None:

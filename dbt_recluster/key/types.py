@@ -204,7 +204,11 @@ class Text(ColumnType):
     holds = staticmethod(lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
     def from_bytes(self, bound: bytes) -> Any:
-        return bound.decode(errors="replace")
+        return bound.decode(errors="surrogateescape")
+
+    def comparable(self, values: pa.Array) -> Sequence[Any]:
+        # Java's writer, too, replaces what is not UTF-8.
+        return [None if v is None else v.decode(errors="replace") for v in values.cast(pa.binary()).to_pylist()]
 
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         return pc.utf8_slice_codeunits(values, 0, width)
@@ -246,6 +250,8 @@ class Binary(Text):
     def from_bytes(self, bound: bytes) -> Any:
         return bound
 
+    comparable = ColumnType.comparable
+
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         return pc.binary_slice(values, 0, width)
 
@@ -285,7 +291,9 @@ class Double(ColumnType):
     has_nan = True
 
     def from_bytes(self, bound: bytes) -> Any:
-        return struct.unpack("<f" if len(bound) == 4 else "<d", bound)[0]  # a column may have been a float
+        if len(bound) not in (4, 8):  # a column may have been a float
+            return math.nan
+        return struct.unpack("<f" if len(bound) == 4 else "<d", bound)[0]
 
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
         exact = values.cast(pa.float64())

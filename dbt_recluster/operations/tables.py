@@ -18,7 +18,6 @@ from dbt_recluster.clustering.options import (
     declared,
     option,
     parse_boolean,
-    parse_iso_time,
     property_text,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
@@ -103,6 +102,14 @@ class ModelOptions:
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
         unknown = tuple(unknown_names(config))
         return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by)
+
+    def check_key(self, relation: str, given: ClusterKey | None) -> None:
+        """Refuse another key for the model's table than that of its configuration."""
+        if self.cluster_by is not None and given is not None and str(self.cluster_by).lower() != str(given).lower():
+            raise ClusterKeyError(
+                f"the model of {relation} has cluster_by {self.cluster_by}; change it there instead of naming "
+                f"{given} here"
+            )
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with the key checked against the model's columns, and its case taken from them."""
@@ -224,12 +231,6 @@ def has_table(node: Node) -> bool:
     """Return whether a node makes a table."""
     kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
     return kind in TABLES and materialized not in _NO_TABLES
-
-
-def is_last_batch(node: Node, end: str) -> bool:
-    """Return whether a node is no microbatch, or the one that reaches the ``end`` of the run's time range."""
-    batch = node.get("batch")
-    return not batch or parse_iso_time(str(batch["event_time_end"])) >= parse_iso_time(end)
 
 
 def choose(

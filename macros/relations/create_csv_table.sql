@@ -8,8 +8,9 @@
     {%- do adapter.clear_directory(this) -%}
   {%- endif -%}
   {%- set given, quoted = config.get('column_types') or {}, config.get('quote_columns') -%}
+  {%- set created = adapter.current_build().replacement.first_name(this) -%}
   {%- set sql -%}
-    create {{ 'or replace ' if is_iceberg }}table {{ this }} (
+    create {{ 'or replace ' if is_iceberg }}table {{ created }} (
       {%- for name in agate_table.column_names -%}
         {{ adapter.quote_seed_column(name | string, quoted) }} {{ given.get(name, adapter.convert_type(agate_table, loop.index0)) }}
         {{- ', ' if not loop.last }}
@@ -25,13 +26,9 @@
   {%- call statement('_') -%}
     {{ sql }}
   {%- endcall -%}
+  {%- if created != this -%}
+    {%- do adapter.rename_relation(created, this) -%}
+  {%- endif -%}
   {%- do adapter.current_build().set_clustering() -%}
   {{ return(sql) }}
-{% endmacro %}
-
-{% macro recluster__reset_csv_table(model, full_refresh, old_relation, agate_table) %}
-  {%- if not (old_relation.is_iceberg and config.get('file_format') == 'iceberg') -%}
-    {%- do adapter.drop_relation(old_relation) -%}
-  {%- endif -%}
-  {{ return(create_csv_table(model, agate_table)) }}
 {% endmacro %}

@@ -4,7 +4,7 @@
   {%- if language == 'sql' -%}
     {%- set compiled_code = build.sorted_query(compiled_code, temporary) -%}
   {%- endif -%}
-  {%- set replaced = none if temporary else build.replaced_by(relation) -%}
+  {%- set replaced = none if temporary else build.replacement.beside(relation) -%}
   {%- if replaced -%}
     {{ recluster_replace_table(relation, replaced, compiled_code) }}
   {%- else -%}

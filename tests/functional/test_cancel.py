@@ -1,4 +1,4 @@
-"""A connection that dbt cancels, on Ctrl-C."""
+"""What others do to a connection: dbt cancels it, on Ctrl-C; tables are dropped while it lists them."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +50,8 @@ class TestCancelledConnections:
             with adapter.connection_named("model.p.two"):
                 begun.set()
                 assert cancelled.wait(60)
+                with adapter.connections.after_cancel():  # what puts a table back
+                    adapter.execute("select 1")
                 adapter.execute(LONG, fetch=True)
 
         with adapter.connection_named("master"), ThreadPoolExecutor() as threads:
@@ -64,3 +66,28 @@ class TestCancelledConnections:
                 two.result(60)
             # The hooks at the end of a run that failed fast are this thread's.
             assert adapter.execute("select 1 as n", fetch=True)[1].rows[0].values() == (1,)
+
+
+class TestListing:
+    def test_a_table_that_is_gone_is_not_the_end_of_a_listing(self, project: Any) -> None:
+        adapter, ended = project.adapter, threading.Event()
+        schema = adapter.Relation.create(schema=project.test_schema).without_identifier()
+        stays = {f"stays_{number}" for number in range(5)}
+
+        def come_and_go() -> None:
+            with adapter.connection_named("model.p.other"):
+                while not ended.is_set():
+                    adapter.execute(f"create view {project.test_schema}.zz as select 1 as id")
+                    adapter.execute(f"drop view {project.test_schema}.zz")
+
+        with adapter.connection_named("master"), ThreadPoolExecutor() as threads:
+            for name in stays:
+                adapter.execute(f"create view {project.test_schema}.{name} as select 1 as id")
+            other = threads.submit(come_and_go)
+            try:
+                for _ in range(25):
+                    listed = {relation.identifier for relation in adapter.list_relations_without_caching(schema)}
+                    assert listed - {"zz"} == stays
+            finally:
+                ended.set()
+            other.result(60)

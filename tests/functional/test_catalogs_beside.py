@@ -8,7 +8,7 @@ import pytest
 import yaml
 from clustered_models import models_of, snapshot
 from dbt.adapters.events.types import SQLQuery
-from dbt.tests.util import run_dbt, run_dbt_and_capture
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from dbt_common.events.event_catcher import EventCatcher
 from operations import operate, operate_json
 from tables import add_catalog
@@ -70,6 +70,30 @@ class TestCatalogBeside:
         assert spark.table(f"{schema}.merged").columns == ["id", "c", "d"]
         assert spark.table(f"{project.test_schema}.here").count() > 0
         assert "views" not in [row[1] for row in spark.sql(f"show tables in {project.test_schema}").collect()]
+
+    @pytest.mark.parametrize("has_views", [True, False])
+    def test_a_change_that_fails_leaves_the_relation(
+        self, has_views: bool, project: Any, spark: Any, hadoop_catalog: str
+    ) -> None:
+        catalog, schema = CATALOG if has_views else hadoop_catalog, project.test_schema
+
+        def run(materialized: str, query: str, message: str = "") -> list[int]:
+            head = f"{{{{ config(database='{catalog}', materialized='{materialized}', cluster_by='id') }}}}"
+            write_file(f"{head} {query}", project.project_root, "models", "turned.sql")
+            (result,) = run_dbt(["run", "--select", "turned"], expect_pass=not message)
+            assert message in str(result.message)
+            return sorted(row[0] for row in spark.table(f"{catalog}.{schema}.turned").collect())
+
+        assert run("table", "select 1 as id") == [1]
+        message = "already exists" if has_views else "a Hadoop catalog renames no table"
+        assert run("view", "select 2 as id, 3 as id", message) == [1]
+        order = spark.sql(f"show tblproperties {catalog}.{schema}.turned ('sort-order')").first()[1]
+        assert order == "id ASC NULLS FIRST"
+        if has_views:
+            assert run("view", "select 2 as id") == [2]
+            assert run("table", "select cast(raise_error('late') as int) as id", "late") == [2]
+            assert run("table", "select 3 as id") == [3]
+            assert not [row for row in spark.sql(f"show views in {catalog}.{schema}").collect() if "turned" in row[1]]
 
     def test_defer_reads_from_the_catalog_of_the_manifest(self, project: Any) -> None:
         state = Path(project.project_root) / "state"

@@ -153,6 +153,19 @@ class TestMicrobatch(Clustering):
             assert sql("select count(*), count(distinct id) from {schema}.batches")[0][:] == (720, 720)
         assert self.order(sql, "batches") == "k ASC NULLS FIRST"
 
+    def test_the_last_batch_of_a_sample_and_of_a_retry(self, project: Any, sql: Any) -> None:
+        def built(*command: str, passes: bool = True) -> int:
+            _, log = run_dbt_and_capture(["--log-level", "debug", *command], expect_pass=passes)
+            return int(log.count("tried: nothing to do"))
+
+        batches = self.MODELS["batches.sql"] + " where {{ var('works', 'true') }}"
+        write_file(batches, project.project_root, "models", "tried.sql")
+        assert built("run", "--select", "raw", "tried", "--sample", "{'start': '2026-01-01', 'end': '2026-01-03'}") == 1
+        late = "{works: \"day(at) != 2 or raise_error('late') is null\"}"
+        assert built("run", "--select", "tried", *self.TIMES, "--vars", late, passes=False) == 1
+        assert built("retry", "--vars", "{works: 'true'}") == 1
+        assert sql("select count(*), count(distinct id) from {schema}.tried")[0][:] == (720, 720)
+
     def test_a_wrong_option_is_an_error_of_the_model(self, project: Any, sql: Any) -> None:
         """In a batch, dbt reports any error as unhandled, and that of the model is only ERROR."""
         wrong = {"meta": {"recluster": {"depth": "deep"}}}

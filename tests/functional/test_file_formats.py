@@ -100,7 +100,7 @@ class TestChangedFormat(FileFormats):
 
     @pytest.mark.parametrize("before", ["parquet", "view"])
     def test_a_failure_while_it_runs_leaves_what_an_iceberg_table_replaces(
-        self, before: str, run: Any, sql: Any, provider: Any, project: Any, directory: Path
+        self, before: str, run: Any, sql: Any, provider: Any, project: Any, directory: Path, tmp_path: Path
     ) -> None:
         name, query = f"moving_{before}", "select id from range(1, 3)"
         items = {"materialized": "view"} if before == "view" else {"file_format": before}
@@ -117,14 +117,94 @@ class TestChangedFormat(FileFormats):
         names = {row[1] for row in sql("show tables in {schema}")}
         assert not {each for each in names if each.startswith(f"{name}__")}
         # The files of the present table stay while another takes their place.
-        assert "late" in run(name, late, "--full-refresh", passes=False, file_format="parquet")
-        assert self.ids(sql, name) == [1, 2, 3, 4]
+        for more in ({}, {"location_root": str(tmp_path)}):
+            assert "late" in run(name, late, "--full-refresh", passes=False, file_format="parquet", **more)
+            assert self.ids(sql, name) == [1, 2, 3, 4]
+            assert self.order(sql, name) == "id ASC NULLS FIRST"
 
-    def test_a_view_that_cannot_be_made_leaves_what_it_replaces(self, run: Any, sql: Any) -> None:
-        for materialized in ("table", "view"):
-            run(f"seen_{materialized}", "select id from range(1, 3)", materialized=materialized)
-            run(f"seen_{materialized}", "select nope", "--full-refresh", passes=False, materialized="view")
-            assert self.ids(sql, f"seen_{materialized}") == [1, 2]
+    @pytest.mark.parametrize("before", ["table", "view", "parquet"])
+    def test_a_view_that_cannot_be_made_leaves_what_it_replaces(
+        self, before: str, run: Any, sql: Any, project: Any
+    ) -> None:
+        name, query = f"seen_{before}", "select id from range(1, 3)"
+        options = {"materialized": "view"} if before == "view" else {"materialized": "table", "cluster_by": "id"}
+        options |= {"file_format": "parquet"} if before == "parquet" else {}
+        run(name, query, tblproperties={"own": "kept"}, **options)
+        columns = f"models: [{{name: {name}, columns: [{{name: id, data_type: string}}]}}]"
+        write_file(columns, project.project_root, "models", f"{name}.yml")
+        failing: dict[str, tuple[str, dict[str, Any]]] = {
+            "nope": ("select nope", {}),
+            "already exists": ("select 1 as id, 2 as id", {}),
+            "temporary view": (
+                "select * from fleeting",
+                {"pre_hook": "create or replace temp view fleeting as select 1 as id"},
+            ),
+            "contract": (query, {"contract": {"enforced": True}}),
+            f"`{name}` cannot be found": ("select * from {{ this }}", {}),
+        }
+        for message, (failing_query, more) in failing.items():
+            assert message in run(name, failing_query, "--full-refresh", passes=False, materialized="view", **more)
+            assert self.ids(sql, name) == [1, 2]
+            if before != "view":
+                assert self.properties(sql, name)["own"] == "kept"
+                assert self.order(sql, name) == ("id ASC NULLS FIRST" if before == "table" else "")
+        for last in (4, 5):
+            run(name, f"select id from range(1, {last})", materialized="view")
+            assert self.ids(sql, name) == list(range(1, last))
+        assert [row[1] for row in sql("show tables in {schema}") if name in row[1]] == [name]
+
+    def test_a_clone_replaces_a_table(self, project: Any, run: Any, sql: Any) -> None:
+        run("cloned", "select id from range(1, 3)", materialized="table")
+        state = Path(project.project_root) / "state"
+        state.mkdir(exist_ok=True)
+        write_file((Path(project.project_root) / "target/manifest.json").read_text(), str(state), "manifest.json")
+        clone = ["clone", "--full-refresh", "--select", "cloned", "--state", str(state)]
+        run_dbt(clone, expect_pass=False)  # of itself
+        assert self.ids(sql, "cloned") == [1, 2]
+        sql("create table {schema}.original using iceberg as select id from range(1, 4)")
+        manifest = (state / "manifest.json").read_text()
+        for old in ('"alias": "cloned"', f'"relation_name": "{project.test_schema}.cloned"'):
+            assert old in manifest
+            manifest = manifest.replace(old, old.replace("cloned", "original"))
+        write_file(manifest, str(state), "manifest.json")
+        run_dbt(clone)
+        assert self.ids(sql, "cloned") == [1, 2, 3]
+
+    @pytest.mark.parametrize("before", ["iceberg", "parquet"])
+    def test_a_seed_that_fails_in_another_format_leaves_its_table(
+        self, before: str, project: Any, sql: Any, provider: Any
+    ) -> None:
+        after = {"iceberg": "parquet", "parquet": "iceberg"}[before]
+        name, rows = f"planted_{before}", "id,name\n1,one\n2,two\n"
+        seed = ["seed", "--select", name]
+
+        def write(file_format: str, text: str, kind: str = "int") -> None:
+            config = f"{{file_format: {file_format}, column_types: {{id: {kind}}}}}"
+            write_file(f"seeds: [{{name: {name}, config: {config}}}]", project.project_root, "seeds", f"{name}.yml")
+            write_file(text, project.project_root, "seeds", f"{name}.csv")
+
+        write(before, rows)
+        run_dbt(seed)
+        for kind in ("nope", "'int, late int'"):  # the second fails where rows are cast
+            write(after, rows, kind)
+            run_dbt(seed, expect_pass=False)
+            assert self.ids(sql, name) == [1, 2]
+            assert provider(name) == before
+        write(after, rows + "3,three\n")
+        run_dbt(seed)
+        assert self.ids(sql, name) == [1, 2, 3]
+        assert provider(name) == after
+
+    @pytest.mark.parametrize("materialized", ["table", "view"])
+    def test_the_next_run_completes_what_a_killed_one_began(self, materialized: str, run: Any, sql: Any) -> None:
+        query, name = "select id from range(1, 3)", f"stopped_{materialized}"
+        run(name, query, materialized="table")
+        sql(f"alter table {{schema}}.{name} rename to {{schema}}.{name}__dbt_replaced")
+        run(name, "select nope", passes=False, materialized=materialized)
+        assert self.ids(sql, name) == [1, 2]
+        sql(f"create table {{schema}}.{name}__dbt_replaced using iceberg as select 7 as id")
+        run(name, query, materialized=materialized)
+        assert [row[1] for row in sql("show tables in {schema}") if name in row[1]] == [name]
 
     def test_the_files_of_another_table_are_in_the_way(self, run: Any, sql: Any, project: Any) -> None:
         run("shared", "select id from range(1, 3)", materialized="table")

@@ -161,8 +161,28 @@ class TestHooksThatCannot(Hooked):
         assert "older_than must be a date such as" in self.message(project, wrong, "wrong")
         of_var = "{{ recluster(depth=var('load')) }}"
         assert "depth must be" in self.message(project, of_var, "of_var")
-        names = {"unquoted", "early", "wrong", "of_var"}
+        other = self.message(project, "{{ recluster(cluster_by='v') }}", "other")
+        assert "has cluster_by k; change it there instead of naming v here" in other
+        far = self.message(project, "{{ recluster(ref('other'), cluster_by='id') }}", "far", query="{{ ref('other') }}")
+        assert "other has cluster_by k; change it there" in far
+        for arguments in ("where='nope > 1'", "cluster_by='nope'"):
+            unknown = self.message(project, f"{{{{ recluster({arguments}) }}}}", "unknown", cluster_by=[])
+            assert "nope" in unknown
+        assert "nope" in self.message(project, "{{ recluster(where='nope > 1') }}", "unknown")
+        names = {"unquoted", "early", "wrong", "of_var", "other", "far", "unknown"}
         assert not names & {row.tableName for row in sql("show tables in {schema}")}
+
+    def test_an_operation_before_the_first_build_has_nothing_to_do(self, project: Any, sql: Any) -> None:
+        before = ["{{ suspend_recluster() }}", "{{ recluster(dry_run=true) }}"]
+        log = self.message(project, "select 1", "paused", pre_hook=before, expect_pass=True)
+        assert f"suspend_recluster: {project.test_schema}.paused is not built yet" in log
+        self.load(1, "--select", "paused")
+        assert "recluster.suspended" in self.properties(sql, "paused")
+
+    def test_prices_that_are_none_are_an_error(self, project: Any) -> None:
+        self.write(project, "priced", "select 1")
+        results, _ = self.load(0, "--select", "priced", "--vars", "{recluster_prices: nonsense}", expect_pass=False)
+        assert "var recluster_prices must be" in str(results["priced"].message)
 
     def test_a_query_in_a_hook_is_run_to_its_end(self, project: Any) -> None:
         """Spark is lazy: a guard that is not fetched guards nothing."""
@@ -173,7 +193,7 @@ class TestHooksThatCannot(Hooked):
         assert "at the end" in log
 
     def test_a_recluster_that_fails_is_a_warning(self, project: Any, sql: Any) -> None:
-        log = self.message(project, "{{ recluster(where='nope > 1') }}", "failing", expect_pass=True)
+        log = self.message(project, "{{ recluster(branch='nobranch') }}", "failing", expect_pass=True)
         assert log.count(f"{project.test_schema}.failing was built but not reclustered: ") == 1
         assert sql("select count(*) from {schema}.failing")[0][0] == 1000
         results, _ = self.load(1, "--warn-error", "--select", "failing", expect_pass=False)

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.imported_reads import LONGEST_LINE, EventLogs, ImportedReads, LoggedFilters, scans
+from dbt_recluster.advice.imported_reads import (
+    LONGEST_LINE,
+    EventLogs,
+    ImportedReads,
+    LoggedFilters,
+    LogProgress,
+    scans,
+)
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_logs import EventLogFiles
@@ -152,7 +159,12 @@ NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
     logs = EventLogs(EventLogFiles(spark, str(path)), "lake.s.t", {})
-    return [filters for _, filters in logs.scans(YESTERDAY)], logs.files.faults
+    return [filters for _, filters in logs.scans(of_yesterday())], logs.files.faults
+
+
+def of_yesterday() -> LogProgress:
+    """Nothing is imported yet, and queries since yesterday shall be."""
+    return LogProgress(None, YESTERDAY, datetime.now(timezone.utc))
 
 
 def test_the_texts_of_every_spark_are_known_at_once(spark: Any, table: str, tmp_path: Path) -> None:
@@ -214,7 +226,8 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, (_, filters) in enumerate(EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {}).scans(YESTERDAY)):
+    logs = EventLogs(EventLogFiles(spark, str(log)), "lake.s.t", {})
+    for number, (_, filters) in enumerate(logs.scans(of_yesterday())):
         assert filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999

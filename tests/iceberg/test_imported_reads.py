@@ -1,6 +1,7 @@
 """Reads that are imported, from queries and from Spark's event logs, and recorded with the table."""
 
 import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def write_log(spark: Any, path: Path, queries: list[str], ago: timedelta = timed
         plan = str(spark.sql(query)._jdf.queryExecution().explainString(explain))
         for name, logged_as in names.items():
             plan = plan.replace(name, logged_as)
-        at = datetime.now(timezone.utc) - ago + timedelta(seconds=number)
+        at = datetime.now(timezone.utc) - ago - timedelta(seconds=len(queries) - number)
         began = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
         event = {"Event": began, "physicalPlanDescription": plan, "time": int(at.timestamp() * 1000)}
         lines.append(event)
@@ -104,6 +105,8 @@ def test_reads_are_imported_from_a_log_of_trino(
         {"query": f"execute immediate 'select * from {loaded} where k = ?' using 424242"},
         {"query": "select * from somewhere where k = 1"},
         {"query": f"select * from {loaded} where k = 17", "time": "2026-01-01T00:00:00Z"},
+        {"query": f"select * from {loaded} where k = 21", "count": "many"},
+        {"query": f"use iceberg; with {name} as (select * from {loaded} where k = 23) select * from {name};"},
     ]
     last = len(queries) - 1
     lines = [{"time": (hour_ago + timedelta(seconds=i)).isoformat(), **entry} for i, entry in enumerate(queries)]
@@ -111,14 +114,14 @@ def test_reads_are_imported_from_a_log_of_trino(
     log.write_text("\n".join([*map(json.dumps, lines), '{"query": 1', "[]", '{"query": "x", "count": -1}\n']))
     given: dict[str, Any] = {"query_log": str(log), "dialect": "trino", "logged_as": f"iceberg.{loaded}"}
     imported = import_reads(spark, loaded, **given)
-    assert (imported.imported_from, imported.scans) == ("query log", 4)
+    assert (imported.imported_from, imported.scans) == ("query log", 5)
     text = "\n".join(imported.left_out)
     assert imported.left_out == [
         f"1 line, such as 5: table or view not found `spark_catalog`.`nowhere`.`{name}`",
         "1 line, such as 6: unresolved routine",
         "1 line, such as 7: sqlglot cannot parse it",
         "2 lines, such as 8, 9: a command is no query",
-        f"3 lines, such as {last + 2}, {last + 3}, {last + 4}: malformed",
+        f"4 lines, such as {last}, {last + 2}, {last + 3}, {last + 4}: malformed",
     ]
     reads = {str(read.columns): read.weight for read in clustering_reads(spark, loaded, "k").reads}
     assert reads == {
@@ -126,6 +129,7 @@ def test_reads_are_imported_from_a_log_of_trino(
         "{'k': [None, 5]}": pytest.approx(1, rel=0.01),
         "{'k': [11, 11]}": pytest.approx(1, rel=0.01),
         "{'k': [13, 13]}": pytest.approx(1, rel=0.01),
+        "{'k': [23, 23]}": pytest.approx(1, rel=0.01),
     }
     kept = ClusteredTable(spark, loaded).iceberg.properties[table_properties.READS]
     assert not any(word in f"{kept}{text}{caplog.text}" for word in ("select", "ann@", "424242", "secret", "jsonl"))
@@ -138,6 +142,56 @@ def test_reads_are_imported_from_a_log_of_trino(
         import_reads(spark, loaded, query_log=str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(OptionError, match="by query_log, which may have a dialect"):
         import_reads(spark, loaded, str(tmp_path), dialect="trino")
+
+
+def test_a_late_query_counts_and_one_of_the_future_waits(spark: Any, loaded: str, tmp_path: Path) -> None:
+    log, now, lines = tmp_path / "queries.jsonl", datetime.now(timezone.utc), list[str]()
+
+    def imported(*reads: tuple[int, timedelta], **given: Any) -> tuple[list[int], list[str]]:
+        """Log queries of values, so long ago each; return the values that are imported, and what is left out."""
+        before = {read.columns["k"][0]: read.weight for read in clustering_reads(spark, loaded, "k").reads}
+        for value, ago in reads:
+            query = {"query": f"select * from {loaded} where k = {value}", "time": (now - ago).isoformat()}
+            lines.append(json.dumps(query))
+        log.write_text("\n".join(lines))
+        left_out = import_reads(spark, loaded, query_log=str(log), **given).left_out
+        after = {read.columns["k"][0]: read.weight for read in clustering_reads(spark, loaded, "k").reads}
+        return [value for value in after if after[value] > before.get(value, 0) + 0.1], left_out
+
+    hour, future = timedelta(hours=1), "1 read: a time in the future"
+    assert imported((1, hour), (2, timedelta(days=-27000)), (3, 3 * hour)) == ([1, 3], [future])
+    assert imported((4, timedelta(0))) == ([4], [future])
+    assert imported((5, 2 * hour), (5, timedelta(days=3)), since=now - 4 * hour) == ([5], [future])
+    new, left_out = imported()
+    assert (new, left_out[0]) == ([], future)
+    assert "is read by no new query since" in left_out[1]
+    del lines[:-1]  # another file of that name
+    assert imported((6, 4 * timedelta(days=1)), (1, timedelta(days=4)))[0] == [1, 6]
+    lines.clear()
+    (found,) = imported((7, 4 * timedelta(days=1)))[1][:1]
+    assert "1 read of" in found
+    assert "2 of that day were counted before" in found
+
+
+def test_a_log_that_appears_late_or_grows_counts_once(spark: Any, loaded: str, tmp_path: Path) -> None:
+    query, hour = f"select * from {loaded} where k = ", timedelta(hours=1)
+    logs = tmp_path / "logs"
+
+    def scans() -> int:
+        return import_reads(spark, loaded, str(logs)).scans
+
+    write_log(spark, logs / "app-2.inprogress", [f"{query} 1"] * 2, hour)
+    closed = write_log(spark, logs / "app-3", [f"{query} 2"] * 3, hour)
+    os.utime(closed, (closed.stat().st_mtime - 86400,) * 2)  # so that it need not be read again
+    assert scans() == 5
+    # Some file systems show a log when it is closed.
+    write_log(spark, logs / "app-1", [f"{query} 3"], 3 * hour)
+    grown = write_log(spark, logs / "app-2.inprogress", [f"{query} 1"] * 4, hour)
+    assert scans() == 3
+    grown.rename(logs / "app-2")
+    assert scans() == 0
+    write_log(spark, logs / "app-4", [f"{query} 4"], 2 * hour)
+    assert scans() == 1
 
 
 @pytest.mark.thorough

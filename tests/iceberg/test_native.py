@@ -34,7 +34,7 @@ from tables import (
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
-from dbt_recluster.iceberg.rewrite.native import SWITCH, NativeWriter
+from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
@@ -317,6 +317,25 @@ def test_times_in_milliseconds_are_not_taken_for_microseconds(spark: Any, schema
     assert spark.sql(f"select count(*) from {name} where ts >= timestamp_micros(500000)").first()[0] == 500
 
 
+@pytest.mark.parametrize("kind", ["string", "timestamp"])
+def test_types_that_duckdb_reads_otherwise_are_left_to_spark(spark: Any, schema: str, kind: str) -> None:
+    """Text of files that do not say it is text, and nanoseconds, which are microseconds to Iceberg."""
+    name = create_table(spark, f"{schema}.t", f"k int, v {kind}")
+    for load in range(2):
+        keys = pa.array(range(load, 900, 2), pa.int32())
+        text = pa.array([f"{'aéz'[key % 3]}é" for key in keys.to_pylist()]).cast(pa.binary())
+        values = text if kind == "string" else keys.cast(pa.int64()).cast(pa.timestamp("ns", "UTC"))
+        append_files(
+            spark,
+            name,
+            [pa.table([keys, values], ["k", "v"])],
+            use_dictionary=kind == "timestamp",
+            write_statistics=False,
+        )
+    assert recluster_keeping_rows(spark, name, "k", depth=1, block_rows=500).rounds
+    assert writers(spark, name) == ["spark: types"]
+
+
 def test_names_that_avro_does_not_allow_keep_their_metrics_modes(spark: Any, schema: str) -> None:
     """Files have other names for such columns; and of more than 100 columns, those of the key have bounds."""
     properties = {"write.metadata.metrics.column.pii-mail": "none", "write.metadata.metrics.column.a b.c-d": "counts"}
@@ -442,6 +461,8 @@ def test_a_session_turns_the_native_writer_off(spark: Any, schema: str) -> None:
         ({"master": "yarn"}, 192),  # of the least overhead, 384
         ({"master": "yarn", "executor.cores": "4", "executor.memory": "8g"}, 0),  # 819 for four cores
         ({"master": "yarn", "executor.cores": "4", "executor.memoryOverhead": "4096"}, 512),
+        ({"master": "yarn", "yarn.executor.memoryOverhead": "1g"}, 512),
+        ({"master": "yarn", "executor.memory": "8g", "yarn.executor.memoryOverheadFactor": "0.1875"}, 768),  # of EMR
         ({"master": "yarn", "executor.memory": "8g", "executor.memoryOverheadFactor": "0.2"}, 819),
         (
             {
@@ -466,8 +487,7 @@ def test_a_task_gets_half_of_its_share_for_python(spark: Any, given: dict[str, s
 
 def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of executors has no dbt-recluster."""
-    from pyspark import RDD
-    from pyspark.serializers import CPickleSerializer
+    from pyspark import RDD, SparkContext
 
     sent: list[bytes] = []
 
@@ -475,13 +495,13 @@ def test_tasks_need_nothing_of_ours(spark: Any, schema: str, monkeypatch: pytest
         sent.append(cloudpickle.dumps(function))
         return mapped(self, function)
 
-    def remember_tasks(*arguments: Any) -> Any:
-        sent.append(CPickleSerializer().dumps(tasks := divide(*arguments)))
-        return tasks
+    def remember_tasks(self: Any, rows: Any, count: int) -> Any:
+        sent.extend(pickled for *_, pickled in rows)
+        return parallelize(self, rows, count)
 
-    mapped, divide = RDD.map, NativeWriter._tasks
+    mapped, parallelize = RDD.map, SparkContext.parallelize
     monkeypatch.setattr(RDD, "map", remember)
-    monkeypatch.setattr(NativeWriter, "_tasks", remember_tasks)
+    monkeypatch.setattr(SparkContext, "parallelize", remember_tasks)
     name = make_table(spark, schema, files=3, rows=200)
     assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     assert writers(spark, name) == ["native"]
@@ -502,7 +522,7 @@ def test_workers_without_the_packages_are_named_once(
         table = make_table(spark, schema, files=3, rows=200, name=name)
         assert recluster(spark, table, "k", depth=1, block_rows=200).rounds
         assert writers(spark, table) == ["spark: packages"]
-    warned = [record.message for record in caplog.records if "packages: pyarrow is missing" in record.message]
+    warned = [record.message for record in caplog.records if "packages: duckdb is missing" in record.message]
     assert len(warned) == 1
 
 

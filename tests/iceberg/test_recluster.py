@@ -130,7 +130,11 @@ def test_a_budget_of_time_is_kept_by_the_speed_of_earlier_rounds(spark: Any, sch
     speed = rewrite_speed(ClusteredTable(spark, name))
     assert speed is not None
     assert speed < assumed / 10
-    assert recluster(spark, name, "k", max_seconds=3 * size / assumed, **options).rounds == []
+    nothing = recluster(spark, name, "k", max_seconds=3 * size / assumed, **options)
+    assert nothing.rounds == []
+    assert "no block set can be rewritten in" in nothing.reason
+    nothing = recluster(spark, name, "k", max_seconds=1e6, max_bytes=2, **options)
+    assert "no block set fits into 2 bytes" in nothing.reason
     result = recluster(spark, name, "k", max_seconds=4 * size / speed, **{**options, "final": False})
     assert 0 < result.bytes_in <= 4 * size
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,13 +10,19 @@ from pathlib import Path
 import pytest
 from dbt_command import Project
 from programs import run
+from runtime import iceberg_jar
 
 from dbt_recluster.iceberg.session.local_spark import find_archive, find_java_home
 
 MODEL = {"events.sql": "{{ config(materialized='table', cluster_by='k') }} select id as k from range(10)"}
+PROFILE = {
+    "method": "embedded",
+    "path": "lake",
+    "server_side_parameters": {"spark.driver.extraClassPath": str(iceberg_jar())},  # not from another cache
+}
 # Nothing of this run's own archive.
 PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-LINE = "after this command Spark's classes are put into"
+LINE = "after this command, unless the machine is busy, Spark's classes are put into"
 # Starts the lake as dbt does, runs a job, and tells what Java did.
 START = """
 import json, sys
@@ -33,30 +40,35 @@ class Lake:
     """A project with an archive, which its first run has left behind."""
 
     def __init__(self, directory: Path) -> None:
-        self._project = Project(directory / "p", {"method": "embedded", "path": "lake"}, MODEL)
+        self._project = Project(directory / "p", PROFILE, MODEL)
         # At the lowest priority, making the archive would wait for all tests that run beside it.
         usual = directory / "bin" / "nice"
         usual.parent.mkdir(parents=True)
         usual.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
         usual.chmod(0o700)
-        path = f"{usual.parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {"XDG_CACHE_HOME": str(directory / "cache"), "SPARK_SUBMIT_OPTS": PLAIN, "PATH": path}
+        loads = usual.with_name("sitecustomize.py")
+        loads.write_text('import os\nos.getloadavg = lambda: (float(os.environ["LOAD"]), 0, 0)\n')
+        self._environment = {
+            "XDG_CACHE_HOME": str(directory / "cache"),
+            "SPARK_SUBMIT_OPTS": PLAIN,
+            "PATH": f"{usual.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{loads.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "LOAD": "0",
+        }
         self._cache = directory / "cache" / "dbt-recluster"
         self.run("debug")
-        self._wait_for([])  # it ran no job
+        assert not list(self._cache.iterdir())  # it ran no job
+        assert LINE in self.run("run", LOAD="999")
+        assert not list(self._cache.iterdir())
         assert LINE in self.run("run")
-        self._wait_for([".jsa"])
-        (self.archive,) = self._cache.iterdir()
-
-    def _wait_for(self, suffixes: list[str]) -> None:
+        (self.archive,) = self._cache.glob("*.jsa")
         deadline = time.monotonic() + 240
-        # An archive is empty until Java has made it.
-        while [file.suffix for file in self._cache.iterdir() if file.stat().st_size] != suffixes:
+        while not self.archive.stat().st_size:  # until Java has made it
             assert time.monotonic() < deadline, list(self._cache.iterdir())
             time.sleep(0.2)
 
-    def run(self, command: str) -> str:
-        code, out, err = self._project.run(command, **self._environment)
+    def run(self, command: str, **environment: str) -> str:
+        code, out, err = self._project.run(command, **{**self._environment, **environment})
         assert (code, err) == (0, ""), out
         return out
 
@@ -89,8 +101,7 @@ def test_an_archive_is_used_until_it_is_damaged_and_made_again_after_a_week(tmp_
 
 
 def test_a_profile_turns_the_archive_off(tmp_path: Path) -> None:
-    profile = {"method": "embedded", "path": "lake", "class_archive": False}
-    project = Project(tmp_path / "p", profile, MODEL)
+    project = Project(tmp_path / "p", {**PROFILE, "class_archive": False}, MODEL)
     out = project.succeed("run", XDG_CACHE_HOME=str(tmp_path / "cache"), SPARK_SUBMIT_OPTS=PLAIN)
     assert LINE not in out
     assert not (tmp_path / "cache").exists()
@@ -104,11 +115,17 @@ def test_where_there_can_be_no_archive(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     assert has_archive()
+    for environment in ("gone", "cache"):
+        (cache / f"{environment}.jars").symlink_to(tmp_path / environment)
+        (cache / f"{environment}.jsa").touch()
+    (cache / "runtime.jar").touch()
+    assert has_archive()
+    assert {file.name for file in cache.iterdir()} == {"cache.jars", "cache.jsa", "runtime.jar"}
     assert not has_archive(11)
     assert not has_archive(**{"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=own.jsa"})
     cache.chmod(0o777)
     assert not has_archive()
-    cache.rmdir()
+    shutil.rmtree(cache)
     cache.write_text("a file")
     assert not has_archive()
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,25 @@ def test_settings_beside_those_of_the_environment(tmp_path: Path) -> None:
     assert seen["environment"] == arguments
     # spark-submit still gets them, so that they come before those of a profile.
     assert "spark.of.defaults=no" in seen["command"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"spark.driver.memory": "1x"},  # Java refuses it
+        {"spark.master": "locl[1]"},  # spark-submit does
+        {"spark.serializer": "nope"},  # Spark does
+        {"spark.local.dir": "/proc/nope"},  # Spark ends Java
+    ],
+)
+def test_a_setting_with_which_spark_does_not_start_is_named(wrong: dict[str, str], tmp_path: Path) -> None:
+    program = "import json, sys\nfrom dbt_recluster.iceberg.session.starter import start_spark\n"
+    program += "start_spark(json.loads(sys.argv[1]))"
+    own = {"JAVA_HOME": str(find_java_home()), "SPARK_CONF_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program, json.dumps({**LOCAL, **wrong})]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=300, check=False)
+    ((name, value),) = wrong.items()
+    assert f"{name}: {value}" in done.stderr.splitlines()[-1]
 
 
 def test_a_running_spark_reads_no_file(spark: Any, tmp_path: Path) -> None:

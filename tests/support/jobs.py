@@ -73,7 +73,7 @@ class Jobs:
     ) -> None:
         self._directory = directory
         self._wheel = wheel
-        (directory / "no_dbt").mkdir(exist_ok=True)
+        (directory / "no_dbt").mkdir(parents=True, exist_ok=True)
         customize = _NO_DBT + _NOT_INSTALLED if wheel else _NO_DBT
         (directory / "no_dbt" / "sitecustomize.py").write_text(customize)
         self.settings = {

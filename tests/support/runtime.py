@@ -55,5 +55,5 @@ def spark_environment() -> dict[str, str]:
 
 
 def iceberg_jar() -> Path:
-    """Return the jar that the environment names, to try another Spark and Iceberg, or the one of the package."""
-    return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else local_spark.iceberg_jar()
+    """Return the jar that the environment names, to try another Spark and Iceberg, or the one of `embedded`."""
+    return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else local_spark.iceberg_jar(print)

@@ -1,7 +1,7 @@
 """Real tables for tests, and what is in them."""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -217,20 +217,58 @@ def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]
     spark.sql(f"refresh table {name}")
 
 
-def append_files(spark: Any, name: str, files: Iterable[pa.Table], partition: str = "") -> None:
-    """Append rows as another writer does, in files of their columns alone, all of one partition such as ``p=7``."""
+def with_field_ids(field: pa.Field, schema: Any, above: str = "") -> pa.Field:
+    """Return a field of a file with the ids, also of what is in it, that a Java schema has for these names."""
+    path, kind = f"{above}{field.name}", field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([with_field_ids(inner, schema, f"{path}.") for inner in kind])
+    elif pa.types.is_map(kind):
+        inner = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
+        kind = pa.map_(*(with_field_ids(part, schema, f"{path}.") for part in inner))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(with_field_ids(kind.value_field.with_name("element"), schema, f"{path}."))
+    return pa.field(field.name, kind, field.nullable, {"PARQUET:field_id": str(schema.findField(path).fieldId())})
+
+
+def append_files(
+    spark: Any,
+    name: str,
+    files: Iterable[pa.Table | Path],
+    partition: str = "",
+    bounds: Mapping[str, Sequence[bytes]] | None = None,
+    **options: Any,
+) -> None:
+    """Append files as another writer does.
+
+    Args:
+        spark: The session.
+        name: The table.
+        files: Rows of which to write a file each, of their columns alone, or the path of what is written already.
+        partition: That of all of them, such as ``p=7``.
+        bounds: The lower and upper bounds of columns in Iceberg's binary form, instead of those of the rows.
+        options: Options of Arrow's writer.
+    """
     table = IcebergTable.load(spark, name)
-    ids, iceberg, append = table.field_ids, table.iceberg, table.java.newFastAppend()
-    for rows in files:
-        path = local_path(location := f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fields = [field.with_metadata({"PARQUET:field_id": str(ids[field.name])}) for field in rows.schema]
-        pq.write_table(rows.cast(pa.schema(fields)), path, store_schema=False)
-        config = iceberg.MetricsConfig.forTable(table.java)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.java.io().newInputFile(location), config)
-        file = iceberg.DataFiles.builder(table.java.spec()).withPath(location).withFormat("parquet")
-        file = file.withFileSizeInBytes(path.stat().st_size).withMetrics(metrics)
-        append.appendFile((file.withPartitionPath(partition) if partition else file).build())
+    iceberg, java, append = table.iceberg, jvm(spark).java, table.java.newFastAppend()
+    mapping = table.properties.get("schema.name-mapping.default")
+    mapping = mapping and iceberg.mapping.NameMappingParser.fromJson(mapping)
+    config, ids = iceberg.MetricsConfig.forTable(table.java), table.field_ids
+    for file in files:
+        path = file if isinstance(file, Path) else directory(spark, name) / f"data/{uuid.uuid4().hex}.parquet"
+        location = f"file:{path}"
+        if isinstance(file, pa.Table):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fields = [with_field_ids(field, table.java.schema()) for field in file.schema]
+            pq.write_table(file.cast(pa.schema(fields)), path, store_schema=False, **options)
+        read = iceberg.parquet.ParquetUtil.fileMetrics(table.java.io().newInputFile(location), config, mapping)
+        ends = [java.util.HashMap(read.lowerBounds()), java.util.HashMap(read.upperBounds())]
+        for column, pair in (bounds or {}).items():
+            for of_side, bound in zip(ends, pair, strict=True):
+                of_side.put(ids[column], java.nio.ByteBuffer.wrap(bound))
+        counts = read.recordCount(), read.columnSizes(), read.valueCounts(), read.nullValueCounts()
+        built = iceberg.DataFiles.builder(table.java.spec()).withPath(location).withFormat("parquet")
+        built = built.withFileSizeInBytes(path.stat().st_size).withMetrics(iceberg.Metrics(*counts, None, *ends))
+        append.appendFile((built.withPartitionPath(partition) if partition else built).build())
     append.commit()
     spark.sql(f"refresh table {name}")
 

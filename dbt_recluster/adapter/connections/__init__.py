@@ -44,6 +44,9 @@ class ConnectionMethod(StrEnum):
         return self in (ConnectionMethod.HTTP, ConnectionMethod.ODBC)
 
 
+_OF_EVERY_METHOD = ("schema", "method", "database", "server_side_parameters")
+
+
 @dataclass(repr=False)
 class ReclusterCredentials(SparkCredentials):
     """A profile of ``type: recluster``.
@@ -126,6 +129,17 @@ class ReclusterCredentials(SparkCredentials):
         is_embedded = method == ConnectionMethod.EMBEDDED
         if is_embedded and not self.path:
             return "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
+        of_server = {f.name: f.default for f in fields(SparkCredentials)} if method.in_process else {}
+        given = [
+            key for key, default in of_server.items() if key not in _OF_EVERY_METHOD and vars(self)[key] != default
+        ]
+        if method == ConnectionMethod.SESSION and "host" in given:
+            given.remove("host")  # dbt-spark asks for one
+        if given:
+            keys = ", ".join(f"`{key}`" for key in given)
+            return (
+                f"{keys} in the profile: `method: {method}` connects to no server. Leave that out, or name its method"
+            )
         if not is_embedded and (self.path or self.spark_log_level):
             return f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {method}`"
         over_connect = method == ConnectionMethod.SESSION and connects_remotely()
@@ -229,8 +243,8 @@ def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
     for name, value in profile.items():
         if isinstance(value, Mapping):
             yield from secrets_in(value)
-        elif name == "recluster_submit" and isinstance(value, list):
-            yield from secrets_in_command(value)
+        elif name == "recluster_submit":
+            yield from secrets_in_command(value if isinstance(value, list) else str(value).split())
         else:
             for item in value if isinstance(value, list) else [value]:
                 yield from secrets_in({name: item})
@@ -249,6 +263,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
         super().__init__(*args, **kwargs)
         self._beside: dict[str, CancellableJobs] = {}  # reclustering jobs, by the connection they run beside
         self._cancelled_by: int | None = None  # the thread that cancelled the connections of all others
+        self._undoing: set[int] = set()  # threads that restore what they have changed
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
@@ -352,8 +367,17 @@ class ReclusterConnectionManager(SparkConnectionManager):
                 self.cancel(connection)
         return [connection.name for connection in others if connection.name is not None]
 
+    @contextmanager
+    def after_cancel(self) -> Iterator[None]:
+        """Run this thread's statements even after a cancel: they end what it has begun."""
+        self._undoing.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            self._undoing.discard(threading.get_ident())
+
     def _refuse_cancelled(self) -> None:
-        if self._cancelled_by not in (None, threading.get_ident()):
+        if self._cancelled_by not in (None, threading.get_ident()) and threading.get_ident() not in self._undoing:
             raise DbtRuntimeError("not run: dbt has cancelled its connections")
 
     def cancel(self, connection: Connection) -> None:

@@ -304,8 +304,8 @@ def _partition_values(entries: Mapping[str, pa.Array], codes: IntArray) -> dict[
     return {name.removeprefix(_PARTITION): values.take(pa.array(entry)) for name, values in of_fields}
 
 
-def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> str:
-    """Return the partition of a block, such as ``ts_day=2026-01-31/country=de``; empty without a field that is left."""
+def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> str | None:
+    """Return the partition of a block, such as ``ts_day=2026-01-31/country=de``; None without a field that is left."""
     names = []
     for spec_field in table.spec_fields(int(blocks.spec_id[place])):
         name, kind = spec_field["name"], _TIMES.get(spec_field["transform"])
@@ -317,7 +317,7 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
                 value, kind = value.cast(pa.int64()), "datetime64[us]"
             known = value.as_py()
             names.append(f"{name}={'null' if known is None else np.array(known).astype(kind) if kind else known}")
-    return printable("/".join(names))[:200]
+    return printable("/".join(names))[:200] or None
 
 
 def _repeated(paths: pa.Array) -> BoolArray | None:

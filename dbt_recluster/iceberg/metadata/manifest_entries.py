@@ -102,9 +102,14 @@ def read_entries(
         fields = list(_fields(schema, columns, metrics or {}))
         parts = list(_read(table, scan, expression, fields))
     except Exception as e:
-        if "Cannot find source column for partition field" not in str(e):
+        if "Cannot find source column for partition field" in str(e):
+            raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
+        if "Conversions.fromByteBuffer" not in str(e):
             raise
-        raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
+        raise UnsupportedTableError(
+            f"{table.name} has bounds that Iceberg cannot read ({short_message(e)}). To replace them: "
+            f"CALL system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true'))."
+        ) from e
     parts.append(_columns(b"", fields))
     columns_of_parts = [list(arrays) for arrays in zip(*parts, strict=True)]
     # Frees the parts of each column before the next is concatenated.

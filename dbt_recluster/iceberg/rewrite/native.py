@@ -43,7 +43,7 @@ from dbt_recluster.iceberg.rewrite.native_tasks import (
     Statement,
     file_location,
 )
-from dbt_recluster.iceberg.session.jobs import RoundJobs, stop_if_interrupted, task_attempts
+from dbt_recluster.iceberg.session.jobs import RoundJobs, ended_by_crash, stop_if_interrupted, task_attempts
 from dbt_recluster.iceberg.session.jvm import (
     JavaFunctions,
     java_class,
@@ -53,7 +53,7 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
-from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.iceberg.session.redaction import redact, short_message
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, bounds_width
 from dbt_recluster.key.box_tree import BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -393,29 +393,11 @@ class NativeWriter:
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
     ) -> dict[int, str]:
         """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
-        from pyspark.cloudpickle import register_pickle_by_value
-
-        context, tasks = self.table.spark.sparkContext, list[list[Piece]]()
-        if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-            context.pythonExec = sys.executable  # not a python3 of the path
-        try:
-            tasks += self._tasks(plans)
-            register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
-            rows = context.parallelize(list(enumerate(tasks)), len(tasks))
-            numbers = [piece.group for pieces in tasks for piece in pieces]
-            with jobs.write("merge natively", self._job.id, numbers, 1):
-                of_tasks = rows.map(partial(native_tasks.write_pieces, self._job)).collect()
-        except BaseException as e:
-            delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
-            stop_if_interrupted(e)
-            if not isinstance(e, Exception) or "cancelled" in str(e):
-                raise
-            missing = re.search(r"No module named '(\w+)", str(e))  # before a task can say so
-            error = f"error {type(e).__name__}: {short_message(e)}"
-            reason = f"packages: {missing[1]} is missing" if missing else error
-            self._report(reason)
-            return dict.fromkeys((plan.number for plan in plans), reason)
-        results = list[PieceResult](chain.from_iterable(of_tasks))
+        tasks = list[list[Piece]]()
+        results = self._run(plans, tasks, jobs)
+        if isinstance(results, str):
+            self._report(results)
+            return dict.fromkeys((plan.number for plan in plans), results)
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
@@ -438,6 +420,36 @@ class NativeWriter:
         for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
             self._report(reason)
         return refused
+
+    def _run(self, plans: Sequence[GroupPlan], tasks: list[list[Piece]], jobs: RoundJobs) -> list[PieceResult] | str:
+        """Divide groups among ``tasks`` and run these; return the reason if that fails."""
+        from pyspark.cloudpickle import register_pickle_by_value
+        from pyspark.serializers import CloudPickleSerializer
+
+        context, crashes = self.table.spark.sparkContext, list[str]()
+        if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable  # not a python3 of the path
+        dumps: Callable[[Any], bytes] = CloudPickleSerializer().dumps
+        try:
+            tasks += self._tasks(plans)
+            register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
+            # Bytes, since a worker without pyarrow cannot load the pieces, and has to say so.
+            sent = [(n, [(p.group, p.first) for p in of], dumps((self._job, of))) for n, of in enumerate(tasks)]
+            rows = context.parallelize(sent, len(tasks))
+            numbers = [piece.group for pieces in tasks for piece in pieces]
+            with (
+                jobs.write("merge natively", self._job.id, numbers, 1),
+                ended_by_crash(self.table.spark, self._job.id) as crashes,
+            ):
+                return list(chain.from_iterable(rows.map(native_tasks.write_pieces).collect()))
+        except BaseException as e:
+            delete_unfinished(self.table, self._job.id, partial(self._paths, tasks), e)
+            stop_if_interrupted(e)
+            if not isinstance(e, Exception) or ("cancelled" in str(e) and not crashes):
+                raise
+            text = redact(crashes[0].partition("\n")[0]) if crashes else short_message(e)
+            is_killed = re.search("memory limits|OOM|137", text)
+            return f"memory: {text}" if is_killed else f"error {type(e).__name__}: {text}"
 
     def _report(self, reason: str) -> None:
         self._failed.append(reason)
@@ -699,17 +711,25 @@ def task_memory(settings: Mapping[str, str], megabytes: Callable[[str], int]) ->
         NotNative: It is too little.
     """
     cores = max(1, int(settings.get("spark.executor.cores") or 1))
-    if limit := settings.get("spark.executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
+
+    def first(*names: str) -> str | None:
+        return next(filter(None, (settings.get(f"spark.{name}") for name in names)), None)
+
+    if limit := first("executor.pyspark.memory"):  # Spark limits each worker's addresses to its share
         share = megabytes(limit) // cores - _ADDRESSES_MB
     elif settings.get("spark.master", "").startswith(("local", "spark:")):
         return _TASK_MEMORY
-    elif overhead := settings.get("spark.executor.memoryOverhead"):
+    elif overhead := first("executor.memoryOverhead", "yarn.executor.memoryOverhead"):
         share = megabytes(overhead) // cores
     else:
-        # Kubernetes sets its factor to 0.4 for Python.
-        names = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-        factor = next((float(settings[name]) for name in names if settings.get(name)), 0.1)
-        share = max(384, int(megabytes(settings.get("spark.executor.memory", "1g")) * factor)) // cores
+        # EMR sets its factor on YARN, and Kubernetes has 0.4 for Python.
+        factors = (
+            "executor.memoryOverheadFactor",
+            "yarn.executor.memoryOverheadFactor",
+            "kubernetes.memoryOverheadFactor",
+        )
+        size = megabytes(first("executor.memory") or "1g") * float(first(*factors) or 0.1)
+        share = max(384, int(size)) // cores
     if (memory := (share << 20) // 2) < _LEAST_MEMORY:
         raise NotNative("memory")
     return min(memory, _TASK_MEMORY)

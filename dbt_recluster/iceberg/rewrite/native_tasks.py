@@ -12,6 +12,7 @@ import functools
 import itertools
 import operator
 import os
+import pickle
 import select
 import shutil
 import stat
@@ -31,6 +32,8 @@ _FOOTER_BYTES = 64 << 10
 _RANGE_BYTES = 8 << 20
 # Bytes of the longest value of which Arrow writes a statistic; a chunk with a longer one gets neither end.
 _LONGEST_STATISTIC = 4096
+# DuckDB's types of columns in files, by those of the table that hold the same values.
+_WIDENED = {"INTEGER": ("TINYINT", "SMALLINT"), "BIGINT": ("TINYINT", "SMALLINT", "INTEGER"), "DOUBLE": ("FLOAT",)}
 
 
 @dataclass(frozen=True)
@@ -101,22 +104,27 @@ def file_location(directory: str, job_id: str, task: int, attempt: int, number: 
     return f"{directory}/{task:05d}-{attempt}-{job_id}-{number:05d}.parquet"
 
 
-def write_pieces(job: NativeJob, numbered: tuple[int, Sequence[Piece]]) -> list[PieceResult]:
-    """Write the blocks of one numbered task. Return a reason instead of failing where Spark's writer may succeed."""
-    task, pieces = numbered
+def write_pieces(numbered: tuple[int, Sequence[tuple[int, int]], bytes]) -> list[PieceResult]:
+    """Write the blocks of one task. Return a reason instead of failing where Spark's writer may succeed.
+
+    ``numbered`` has the number of the task, the group and the first block of each piece, and pickled, the job and the
+    pieces.
+    """
+    task, places, pickled = numbered
     try:
         import duckdb
         import pyarrow
         import pyarrow.parquet
 
+        job, pieces = pickle.loads(pickled)
         if job.store is not None:
             import fsspec  # noqa: F401
     except ImportError as e:
-        return [(piece.group, piece.first, f"packages: {e.name} is missing") for piece in pieces]
+        return [(group, first, f"packages: {e.name} is missing") for group, first in places]
     for package, least in ((duckdb, 2), (pyarrow, 23)):
         if int(package.__version__.partition(".")[0]) < least:
             reason = f"packages: {package.__name__} {package.__version__} is older than {least}"
-            return [(piece.group, piece.first, reason) for piece in pieces]
+            return [(group, first, reason) for group, first in places]
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
@@ -222,7 +230,7 @@ class _Worker:
     def _trees(self, files: Sequence[str]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
         """Return the nodes of each top-level column of files, by its field id."""
         query = (
-            "select file_name, name, coalesce(num_children, 0), field_id, type "
+            "select file_name, name, coalesce(num_children, 0), field_id, if(type = 'INT96', type, duckdb_type) "
             "from parquet_schema($files) order by file_name, column_id"
         )
         trees: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
@@ -249,8 +257,8 @@ class _Worker:
                 given = tree.get(field_id, nodes)
                 if given != nodes and (len(nodes) > 1 or len(given) > 1):
                     raise _Refused("evolved: a nested column has changed")
-                if given[0][3] == "INT96":
-                    raise _Refused("types: INT96")
+                if not _is_read_alike(given[0][3], nodes[0][3]):
+                    raise _Refused(f"types: {given[0][3]} in a file")
         self._set("files", paths)
         scan = (
             "select *, file_index::bigint as file_index from read_parquet(getvariable('files'), "
@@ -488,6 +496,13 @@ def _has_nan(table: Any) -> bool:
         for values, column in zip(table.columns, table.schema, strict=True)
         if pa.types.is_floating(column.type)
     )
+
+
+def _is_read_alike(kind: str, wanted: str) -> bool:
+    """Whether DuckDB reads a type of a file as another as Iceberg does; as text, it escapes bytes beyond ASCII."""
+    if kind.startswith("DECIMAL") and wanted.startswith("DECIMAL"):
+        return kind.rpartition(",")[2] == wanted.rpartition(",")[2]
+    return kind == wanted or kind in _WIDENED.get(wanted, ())
 
 
 def _text(value: str) -> str:

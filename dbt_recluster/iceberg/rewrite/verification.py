@@ -6,6 +6,7 @@ metrics decide. The rows of the old files are read only where these disagree: ot
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
 from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, file_metrics, written_metrics
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, staged
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.iceberg.sort_order import bounds_width
-from dbt_recluster.key.columns import quote_path
+from dbt_recluster.key.columns import quote
 from dbt_recluster.key.types import ColumnType, iceberg_type
 
 logger = logging.getLogger(__name__)
@@ -74,14 +75,13 @@ class Verifier:
         self, group: RewrittenGroup, columns: Sequence[VerifiedColumn], new: Sequence[FileMetrics]
     ) -> str | None:
         """Compare the bounds of columns in the new files with the rows of the old ones."""
-        names = [quote_path(column.path) for column in columns]
         values = [
-            f"if(isnan({name}), null, {name})" if column.kind.has_nan else name
-            for column, name in zip(columns, names, strict=True)
+            f"if(isnan({column.sql}), null, {column.sql})" if column.kind.has_nan else column.sql for column in columns
         ]
         ends = [f"{end}({value}) as {end}_{place}" for place, value in enumerate(values) for end in ("min", "max")]
         with job_step(self.table.spark, "verify"), staged(self.table, group.source.files, is_exact=True) as (rows, _):
-            found = collect_arrow(rows.selectExpr(*ends))
+            numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+            found = collect_arrow(numbered.selectExpr(*ends))
         for place, column in enumerate(columns):
             width = bounds_width(self.target, column.path, in_key=False)
             rows_ends = (found[f"{end}_{place}"].combine_chunks() for end in ("min", "max"))
@@ -94,8 +94,12 @@ class Verifier:
 
     @cached_property
     def _columns(self) -> list[VerifiedColumn]:
-        fields = self.table.primitive_fields()
-        return [VerifiedColumn(path, number, iceberg_type(kind)) for path, kind, number in fields]
+        schema = json.loads(self.table.schema_json)
+        leaves = [leaf for leaf in leaf_fields(schema) if isinstance(leaf[1], str)]
+        return [
+            VerifiedColumn(path, number, iceberg_type(kind), _sql(schema, places))
+            for path, kind, number, places in leaves
+        ]
 
 
 @dataclass(frozen=True)
@@ -105,19 +109,28 @@ class VerifiedColumn:
     path: str
     field_id: int
     kind: ColumnType
+    sql: str  # where the columns of a table are c0, c1...
 
     def wrong_count(self, old: Sequence[FileMetrics], new: Sequence[FileMetrics], has_deletes: bool) -> str | None:
-        """Describe the first count, of those that all files have, that another number of rows would explain."""
-        if self.kind.has_nan and "." in self.path:
-            return None  # where the struct is NULL, Iceberg 1.10 counts no value, and 1.12 does
-        for what, noun in (("values", "values"), ("nulls", "NULLs"), ("nans", "NaNs")):
-            before, after = ([getattr(file, what).get(self.field_id) for file in files] for files in (old, new))
+        """Describe the first count, of those that all files have, that another number of rows would explain.
+
+        Where a struct is NULL, ORC's writer, and Iceberg 1.10's of floats, count neither a value of a field nor a NULL.
+        """
+        for count, noun in ((self._valid, "values beside NULLs"), (self._nans, "NaNs")):
+            before, after = (list(map(count, files)) for files in (old, new))
             if None in before or None in after:
                 continue
-            read, wrote = sum(before), sum(after)
+            read, wrote = sum(filter(None, before)), sum(filter(None, after))
             if wrote > read or (wrote < read and not has_deletes):
                 return f"read {read} {noun} in column {self.path} and wrote {wrote}"
         return None
+
+    def _valid(self, file: FileMetrics) -> int | None:
+        values, nulls = file.values.get(self.field_id), file.nulls.get(self.field_id)
+        return None if values is None or nulls is None else values - nulls
+
+    def _nans(self, file: FileMetrics) -> int | None:
+        return file.nans.get(self.field_id)
 
     def has_bounds_of(self, old: Sequence[FileMetrics], new: Sequence[FileMetrics], has_deletes: bool) -> bool:
         """Whether the new bounds are the old ones; with deletes also within these.
@@ -140,7 +153,7 @@ class VerifiedColumn:
         """Whether the new bounds are those of values from ``least`` to ``most``, None without any."""
         for lower, value in ((True, least), (False, most)):
             bounds = self._bounds(new, lower)
-            if not bounds or None in bounds:
+            if not bounds or None in bounds or _is_damaged(value):
                 continue
             if value is None or (min if lower else max)(bounds) not in (value, _cut(value, width, lower)):
                 return False
@@ -154,8 +167,21 @@ class VerifiedColumn:
                 continue
             encoded = (file.lower if lower else file.upper).get(number)
             bound = self.kind.from_bytes(encoded) if encoded is not None and self.kind.has_bounds else None
-            bounds.append(None if isinstance(bound, str) and _DAMAGED in bound else bound)
+            bounds.append(None if _is_damaged(bound) else bound)
         return bounds
+
+
+def _sql(schema: Mapping[str, Any], places: Sequence[int]) -> str:
+    """Return SQL of a field, given its places in the structs of a schema; names may have dots, or differ in case."""
+    fields = list[Any]()
+    for place in places:
+        fields.append(schema["fields"][place])
+        schema = fields[-1]["type"]
+    return ".".join([f"c{places[0]}", *(quote(field["name"]) for field in fields[1:])])
+
+
+def _is_damaged(value: Any) -> bool:
+    return isinstance(value, str) and _DAMAGED in value
 
 
 def _cut(value: Any, width: int | None, lower: bool) -> Any:

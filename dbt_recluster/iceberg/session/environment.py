@@ -25,8 +25,14 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
 RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
-# Each supported version of Spark, with its most tested release of Iceberg.
-ICEBERG_RELEASES = {"3.5": "1.10.2", "4.0": "1.10.2", "4.1": "1.12.0"}
+# The most tested runtime of Iceberg for each supported version of Spark, and the SHA-256 of its jar.
+RUNTIMES = {
+    "iceberg-spark-runtime-3.5_2.12-1.10.2": "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f",
+    "iceberg-spark-runtime-4.0_2.13-1.10.2": "7124a5da756f69c815f3f778691167ed00dfd813dde2c26025278aa35f35abb8",
+    "iceberg-spark-runtime-4.1_2.13-1.12.0": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+}
+# The releases of Iceberg by version of Spark.
+ICEBERG_RELEASES = {RUNTIME.findall(name)[0]: name.rpartition("-")[2] for name in RUNTIMES}
 
 
 @cache

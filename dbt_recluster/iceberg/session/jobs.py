@@ -9,6 +9,7 @@ lose the connection.
 from __future__ import annotations
 
 import contextvars
+import re
 import signal
 import threading
 import time
@@ -17,10 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, java_context, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, java_context, java_list, jvm
 from dbt_recluster.text import span
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ PROGRESS_INTERVAL = 0.5
 _LONGEST_WAIT = 30.0
 _DESCRIPTION = "spark.job.description"
 _TASK = "org.apache.spark.status.api.v1.TaskData"
+# What Spark says of tasks whose executor is lost for a reason of its own.
+_LOST_NODE = re.compile("unrelated to the running tasks|disassociated")
 
 # The job groups of the main thread; the last one is current.
 _of_main_thread: list[tuple[SparkSession, str]] = []
@@ -204,53 +207,83 @@ class RoundJobs:
 
 @contextmanager
 def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float], None]) -> Iterator[None]:
-    """Report progress of the tagged jobs, 0 to 1, from a thread, until the block ends; 1 unless it fails.
+    """Report progress of the tagged jobs, 0 to 1, until the block ends; 1 unless it fails.
 
     An error in ``report`` only ends the reports.
     """
+    last = 0.0
+
+    def look() -> None:
+        nonlocal last
+        # Skipped and waiting stages count as 0.
+        done = sum(stage.numCompletedTasks() / max(1, stage.numTasks()) for stage in _stages(spark, tag))
+        if (share := min(1.0, done / stages)) > last:
+            last = share
+            report(share)
+
+    with _polled(spark, f"recluster-progress-{tag}", look):
+        yield
+    with suppress(Exception):
+        report(1.0)
+
+
+@contextmanager
+def ended_by_crash(spark: SparkSession, tag: str) -> Iterator[list[str]]:
+    """Cancel the tagged jobs when a task of theirs crashes, and yield a list that then has the reason.
+
+    Spark would try the task three times more, each at the cost of an executor if that is killed for its memory.
+    """
+    reasons: list[str] = []
+    store, status = java_context(spark).statusStore(), jvm(spark).org.apache.spark.status.api.v1
+    failed, order = java_list(spark, [status.TaskStatus.FAILED]), status.TaskSorting.ID
+
+    def look() -> None:
+        for stage in _stages(spark, tag):
+            if reasons or not stage.numFailedTasks():
+                continue
+            tasks = store.taskList(stage.stageId(), stage.currentAttemptId(), 0, 100, order, failed)
+            messages = (str(tasks.apply(number).errorMessage().get()) for number in range(tasks.size()))
+            if crash := next((text for text in messages if not _LOST_NODE.search(text)), None):
+                reasons.append(crash.partition("Reason: ")[2] or crash)
+                spark.sparkContext.cancelJobsWithTag(tag)
+
+    with _polled(spark, f"recluster-crash-{tag}", look):
+        yield reasons
+
+
+@contextmanager
+def _polled(spark: SparkSession, name: str, look: Callable[[], None]) -> Iterator[None]:
+    """Call ``look`` from a thread, until the block ends or an error is raised: the block itself will report that."""
     from pyspark import InheritableThread  # closes its connection to the JVM when it ends
 
     ended = threading.Event()
 
-    def watch() -> None:
-        last = 0.0
-        while not ended.wait(PROGRESS_INTERVAL):
-            try:
-                if is_stopped(spark):
-                    return
-                share = min(1.0, _stages_done(spark, tag) / stages)
-                if share > last and not ended.is_set():
-                    last = share
-                    report(share)
-            except Exception:
-                return  # the merge itself will report the error
+    def poll() -> None:
+        with suppress(Exception):
+            while not ended.wait(PROGRESS_INTERVAL) and not is_stopped(spark):
+                look()
 
     # dbt's loggers find the current node in context variables.
     context = contextvars.copy_context()
-    thread = InheritableThread(lambda: context.run(watch))
+    thread = InheritableThread(lambda: context.run(poll))
     thread.daemon = True  # so that Python can exit if the JVM never answers
-    thread.name = f"recluster-progress-{tag}"
+    thread.name = name
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-    with suppress(Exception):
-        report(1.0)
 
 
-def _stages_done(spark: SparkSession, tag: str) -> float:
-    """Return how many stages of the tagged jobs are done, in fractions; skipped and waiting stages count as 0."""
+def _stages(spark: SparkSession, tag: str) -> Iterator[Any]:
+    """Yield what Spark knows of the stages of the tagged jobs."""
     tracker = java_context(spark).statusTracker()
-    done = 0.0
     for job in tracker.getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
         for stage in info.get().stageIds() if info.isDefined() else ():
-            tasks = tracker.getStageInfo(stage)
-            if tasks.isDefined() and tasks.get().numTasks():
-                done += tasks.get().numCompletedTasks() / tasks.get().numTasks()
-    return done
+            if (known := tracker.getStageInfo(stage)).isDefined():
+                yield known.get()
 
 
 def _numbers(positions: Sequence[int]) -> str:

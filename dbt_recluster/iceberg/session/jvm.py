@@ -144,12 +144,13 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
 
 def collect_arrow(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame as Arrow, by Spark 4's public method or the private one of 3.5."""
-    if hasattr(frame, "toArrow"):
-        return frame.toArrow()  # type: ignore[operator]  # the stubs of 3.5 do not know it
+    source: Any = frame  # no version's stubs know both
+    if hasattr(source, "toArrow"):
+        return source.toArrow()
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    batches = frame._collect_as_arrow()
+    batches = source._collect_as_arrow()
     if not batches:
         return to_arrow_schema(frame.schema).empty_table()
     return pa.Table.from_batches(batches)

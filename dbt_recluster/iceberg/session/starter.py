@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,14 @@ from dbt_recluster.iceberg.session.local_spark import (
     java_version,
     spark_home,
 )
-from dbt_recluster.iceberg.session.redaction import hide, java_pattern, raise_as, secrets_in
+from dbt_recluster.iceberg.session.redaction import (
+    hide,
+    java_pattern,
+    raise_as,
+    redact,
+    secrets_in,
+    short_message,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +48,19 @@ _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _ALL_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", JAVA_OPTIONS)
+# Settings that Java and spark-submit refuse without their names, or that end Java.
+_OF_START = (
+    "spark.master",
+    "spark.submit.deployMode",
+    "spark.driver.memory",
+    "spark.executor.memory",
+    "spark.executor.cores",
+    "spark.local.dir",
+    "spark.serializer",
+    "spark.jars",
+    "spark.jars.packages",
+)
+_JAVA_ENDED = ("JAVA_GATEWAY_EXITED", "Error while sending or receiving", "Answer from Java side is empty")
 # Options of spark-submit that are settings.
 _OPTIONS = {
     "--driver-class-path": CLASS_PATH,
@@ -108,10 +129,22 @@ def start_spark(
             start, has an unsupported version, or runs already and cannot read the properties file.
     """
     is_running()
-    with raise_as(SparkEnvironmentError, "Spark does not start"):
+    with raise_as(SparkEnvironmentError, "Spark does not start", explain=partial(_explain, settings, properties_file)):
         spark = _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
         check_version(spark)
         return spark
+
+
+def _explain(settings: Mapping[str, str], properties_file: Path | None, error: BaseException) -> str:
+    """Return an error of Spark's start, with the settings that it may be about unless it names one."""
+    text = short_message(error)
+    if "spark." in text:
+        return text
+    if any(sign in text for sign in _JAVA_ENDED):
+        text = "Java has ended, and has printed why"
+    given = {**outside_settings(properties_file), **settings}
+    named = [f"{name}: {given[name]}" for name in _OF_START if name in given]
+    return redact(f"{text}. Check {', '.join(named)}" if named else text)
 
 
 def _start_jvm(

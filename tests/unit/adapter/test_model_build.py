@@ -50,8 +50,8 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     build = ReclusterAdapter._parse_replacements_["current_build"]()
     table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
     assert {build.sorted_query("select 1 as k", is_load) for is_load in (False, True)} == {"select 1 as k"}
-    assert (build.replaced_by(table), build.creation_properties()) == (None, {})
-    assert not build.postpones_drop(table)
+    assert (build.replacement.beside(table), build.creation_properties()) == (None, {})
+    assert not build.replacement.takes_drop(table)
     assert not build.schema_changes
     build.set_clustering()
     build.check_new_types(table)
@@ -119,7 +119,7 @@ def macros() -> dict[str, Any]:
 @pytest.mark.parametrize("text", [*CALLS, *OTHERS])
 def test_a_hook_that_reclusters_its_own_model(text: str, macros: dict[str, Any]) -> None:
     hooks = [{"sql": "select 1"}, {"sql": text, "transaction": False}]
-    assert check_hooks({**macros, "post_hooks": hooks}) is (text in CALLS)
+    assert bool(check_hooks({**macros, "post_hooks": hooks})) is (text in CALLS)
     assert not check_hooks({**macros, "pre_hooks": hooks, "post_hooks": []})
 
 

@@ -70,9 +70,11 @@ SUBMIT = ["spark-submit"]
         ({"recluster_session": LAKE}, f"`recluster_session` {ELSEWHERE}"),
         ({"recluster_submit": SUBMIT}, f"`recluster_submit` {ELSEWHERE}.*; over Spark Connect, which"),
         *(
-            ({"recluster_submit": words}, "recluster_submit must be a list of words")
-            for words in ("spark-submit --master yarn", [], [["a"]], {"a": 1})
+            ({"recluster_submit": words}, r"a list of words, such as \[spark-submit, --master, yarn\]")
+            for words in ("spark-submit", "spark-submit --master yarn", [], [["a"]], {"a": 1})
         ),
+        ({"host": "spark", "token": "abcdef"}, "`host`, `token` in the profile: `method: embedded` connects to no"),
+        ({"method": "session", "path": None, "host": "NA", "port": 1}, " `port` in the profile: `method: session`"),
         *(
             ({key: "flase"}, f"`{key}`: 'flase' is not ")  # the value of a switch or a number is shown
             for key in ("class_archive", "connect_retries", "connect_timeout", "retry_all", "use_ssl")
