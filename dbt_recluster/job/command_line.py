@@ -33,9 +33,11 @@ from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
+from dbt_recluster.job.unchanged import UnchangedTables
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.declaration import (
+    METRICS,
     TABLE,
     Answer,
     Argument,
@@ -340,6 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with standard_error():
         try:
             job.read_manifest()
+            if job.is_answered():
+                return job.finish()
             with (
                 Interruptible(signals=(signal.SIGINT, signal.SIGTERM)),
                 spark_session(request.settings, request.properties_file, request.lake) as spark,
@@ -365,6 +369,8 @@ class _Job(Context):
         self._left_out = 0  # tables with automatic_clustering: false
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
+        self._unchanged: UnchangedTables | None = None
+        self._metadata_files: dict[str, str] = {}  # as the tables were opened, by name
         self._manifest: Manifest | None = None
         self._nodes: list[Node] = []  # of the manifest: all, or those that are selected and built
         self.trigger = "manual" if request.run_results is None else "run"
@@ -384,12 +390,41 @@ class _Job(Context):
             ids &= manifest.built(request.run_results)
         self._nodes = [node for unique_id, node in manifest.nodes.items() if unique_id in ids]
 
+    def is_answered(self) -> bool:
+        """Answer for the named tables that have not changed since an earlier command; return whether these are all."""
+        request, settings = self._request, self._request.settings
+        given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
+        # What these name may change without a commit.
+        others = [request.manifest, request.lake, given.get("reads"), given.get(METRICS.name), given.get("dry_run")]
+        is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules
+        if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
+            return False
+        self._unchanged = UnchangedTables({**starter.outside_settings(request.properties_file), **settings}, given)
+        for answer in filter(None, map(self._unchanged.answer, request.tables)):
+            self._answers.append(answer)
+            self._show(answer)
+        return len(self._answers) == len(request.tables)
+
+    def _remember(self, answer: Answer) -> None:
+        """Remember a table to which nothing is to be done until somebody writes to it."""
+        result, metadata_file = answer.result, self._metadata_files.get(answer.table)
+        if self._unchanged is None or metadata_file is None or result is None or answer.warnings:
+            return
+        if not (result.rounds or result.limited or result.suspended):
+            self._unchanged.remember(answer, metadata_file)
+
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
+            self._remember(answer)
+        return self.finish()
+
+    def finish(self) -> int:
+        """Print what comes after the last table, and return the exit code."""
+        operation, request = self._operation, self._request
         for warning in record_metrics(self._answers, operation.metrics_path(request.arguments)):
             _note(warning)
         if operation.finish is not None:
@@ -417,6 +452,8 @@ class _Job(Context):
         """Open a table under the key of its sort order."""
         if self._opened is None or self._opened[0] != relation:
             self._opened = relation, ClusteredTable(self._spark, relation)
+            if self._unchanged is not None:
+                self._metadata_files[relation] = self._opened[1].iceberg.metadata_file
         return self._opened[1]
 
     def exists(self, target: Target) -> bool:
@@ -465,7 +502,8 @@ class _Job(Context):
         elif request.namespace is not None:
             names = tables_of_namespace(self._spark, request.namespace)
         else:
-            names = list(request.tables)
+            known = {answer.table for answer in self._answers}
+            names = [name for name in request.tables if name not in known]
         return [Target(name, required=bool(request.tables)) for name in names]
 
     def _targets_of_manifest(self) -> list[Target]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import rest_server
 import thrift_server
+from jobs import Jobs
 from ports import HOST
 from rest_server import Fault, RestServer
 from tables import checksum, orphans
@@ -235,3 +236,34 @@ def test_pyiceberg_writes_we_recluster_it_reads(
     narrow = table.refresh().scan(row_filter="k = 50")
     assert len(list(narrow.plan_files())) <= 2
     assert set(narrow.to_arrow()["k"].to_pylist()) == {50}
+
+
+def test_a_command_starts_no_spark_for_tables_that_nobody_has_written_to(
+    spark: Any, rest: RestServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    catalog = use_rest(spark, rest)
+    names = [deep_table(spark, catalog) for _ in range(2)]
+    tables = [table.replace(catalog, "lake", 1) for table in names]
+    jobs = Jobs(tmp_path_factory.mktemp("jobs"), tmp_path, rest.settings("lake"))
+    jobs.variables["XDG_CACHE_HOME"] = str(tmp_path)
+
+    def answers(*more: str) -> tuple[list[Any], bool]:
+        done = jobs.run("recluster", *tables, "--depth=1", "--block-rows=500", "--final", "--json", *more)
+        return done.answer["tables"], "starting Spark" in done.err
+
+    reclustered, _ = answers()
+    assert all(answer["rounds"] for answer in reclustered)
+    checked, starts = answers()
+    assert starts
+    assert not any(answer["rounds"] for answer in checked)
+    known, starts = answers()
+    assert not starts
+    for one, other in zip(checked, known, strict=True):
+        assert "nothing was written since the check at" in other.pop("reason")
+        assert {**other, "reason": one["reason"]} == one
+    assert answers("--max-bytes=1GB")[1], "another command"
+    spark.sql(f"insert into {names[1]} select id, 7 from range(10)")
+    changed, starts = answers()
+    assert starts
+    assert [bool(answer["rounds"]) for answer in changed] == [False, True]
+    assert next(tmp_path.rglob("unchanged")).stat().st_mode & 0o077 == 0

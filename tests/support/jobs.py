@@ -73,6 +73,7 @@ class Jobs:
     ) -> None:
         self._directory = directory
         self._wheel = wheel
+        self.variables: dict[str, str] = {}  # of the processes' environment, beside those of this one
         (directory / "no_dbt").mkdir(parents=True, exist_ok=True)
         customize = _NO_DBT + _NOT_INSTALLED if wheel else _NO_DBT
         (directory / "no_dbt" / "sitecustomize.py").write_text(customize)
@@ -97,6 +98,7 @@ class Jobs:
             "JAVA_HOME": str(find_java_home()),
             "PYTHONPATH": os.pathsep.join(map(str, path)),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **self.variables,
         }
 
     def submit(self, *arguments: str, code: int = 0, file: Path = JOB) -> Ran:

