@@ -1,7 +1,7 @@
-"""Keys as SQL for Spark and for DuckDB. The words are Spark's, and DuckDB has them as `MACROS`.
+"""Keys as Spark's SQL; DuckDB gets the missing functions as `MACROS`.
 
-Values come in steps: columns that refer to those of earlier steps. Spark compiles such small steps, while a tree of
-comparisons is too large a method for Java to compile. Times are compared as numbers, so no text depends on the
+Values are computed in steps: columns that refer to those of earlier steps. Spark compiles such small steps, while a
+tree of comparisons is too large a method for Java to compile. Times are compared as numbers, so no text depends on the
 session's time zone.
 
 A row's place on a curve: a binary search among boundaries finds each rank, and look-ups in a table of the curve's
@@ -64,7 +64,7 @@ def literals(values: Iterable[pa.Scalar], spark_type: str) -> str:
 
 
 def constants(values: Iterable[Any], spark_type: str) -> str:
-    """Return numbers as an array in Spark's SQL, which reads a text much faster than as many literals."""
+    """Return numbers as an array in Spark's SQL, as one text: Spark parses it much faster than as many literals."""
     texts = (f"{value:f}" if isinstance(value, Decimal) else str(value) for value in values)
     return f"cast(split('{','.join(texts)}', ',') as array<{spark_type}>)"
 
@@ -178,7 +178,7 @@ class KeySql:
         return with_steps(query, [*self.place_steps(curve), [of_load]])
 
     def _beyond(self, field: KeyField, boundary: pa.Array) -> str:
-        """Return SQL of whether a value is above a boundary; a comparison with NULL is NULL."""
+        """Return SQL of whether a value is above a boundary; no ascending column is truncated. NULL gives NULL."""
         if isinstance(field.transform, Span):
             return f"{self.item(field)} > {boundary[0].as_py()}"
         value, array = self.searched(field, boundary)

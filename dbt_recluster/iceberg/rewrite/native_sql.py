@@ -1,8 +1,7 @@
 """The rows of new blocks as DuckDB's queries.
 
-A table's columns are c0, c1... Conditions name their constants by variables, which hold
-Arrow arrays: no value is written as text. Where there is one, a block has a condition on columns too, by which DuckDB
-skips row groups.
+The table's columns are c0, c1... Constants are variables that hold Arrow arrays, so no value is written as text. Where
+there is one, a block has a condition on columns too, by which DuckDB skips row groups.
 """
 
 from __future__ import annotations

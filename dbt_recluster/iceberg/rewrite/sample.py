@@ -46,7 +46,7 @@ _HASH_DIGITS = 15  # as many as fit into a bigint
 class GroupSample:
     """A systematic sample of a file group: one row of each stride, sorted by the key."""
 
-    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
+    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeySql.order``).
     values: list[pa.Array]
     counts: IntArray  # how often each key was sampled
     rows: float  # of the group, without deleted ones
