@@ -26,6 +26,7 @@ from typing import Any
 import command
 from clusters import cluster
 from ports import HOST, free_port
+from runtime import iceberg_jar
 from sessions import of_directory, open_session, random_rows
 
 LOADS = 8
@@ -56,7 +57,6 @@ def main() -> None:
 def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
     """Recluster one table undisturbed, and one by each writer that loses an executor."""
     from dbt_recluster.iceberg.rewrite.native import SWITCH
-    from dbt_recluster.iceberg.session.local_spark import iceberg_jar
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors, too: it has the packages of the native writer
     spark = open_session(
@@ -122,13 +122,23 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
 
 
 def kill_an_executor(spark: Any, directory: Path, killed: list[int]) -> None:
-    """Wait until a block is being written to the directory of a table's files, then kill an executor's process."""
+    """Wait until a block is being written to the directory of a table's files, then kill an executor's process.
+
+    Its worker is halted until the driver misses the executor, as if the whole machine were lost: a worker that tells of
+    the signal would make it a task that was killed for its memory.
+    """
     deadline, before = time.monotonic() + 120, set(directory.iterdir())
     while time.monotonic() < deadline:
         if any(path.suffix == ".parquet" for path in set(directory.iterdir()) - before):
             process = executor_processes(spark)[0]
+            worker = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+            before_kill = active_executors(spark)
+            os.kill(worker, signal.SIGSTOP)
             os.kill(process, signal.SIGKILL)
             killed.append(process)
+            while active_executors(spark) == before_kill and time.monotonic() < deadline:
+                time.sleep(0.1)
+            os.kill(worker, signal.SIGCONT)
             return
         time.sleep(0.02)
 
@@ -150,6 +160,11 @@ def executors(spark: Any) -> dict[str, int]:
     """Return how many tasks each executor, those that are gone too, has completed."""
     found = ask(spark, "allexecutors")
     return {each["id"]: each["completedTasks"] for each in found if each["id"] != "driver"}
+
+
+def active_executors(spark: Any) -> int:
+    """Return how many executors the driver counts as alive, itself among them."""
+    return sum(each["isActive"] for each in ask(spark, "allexecutors"))
 
 
 def ask(spark: Any, what: str) -> Any:

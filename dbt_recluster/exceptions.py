@@ -63,8 +63,12 @@ class NotAnIcebergTableError(ReclusterError):
     """The name is not that of the main branch of an Iceberg table."""
 
 
+class MissingTableError(NotAnIcebergTableError):
+    """There is no such table."""
+
+
 class OtherFormatError(NotAnIcebergTableError):
-    """The name is that of a view, or of a table of another format than Iceberg's."""
+    """The name is that of a view, of a table of another format than Iceberg's, or of a part of a table."""
 
 
 class CatalogError(ReclusterError):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -33,8 +33,7 @@ from typing import Annotated, Any
 
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
-from dbt_recluster.advice.overview import Overview, table_overview, totals, totals_by
-from dbt_recluster.advice.report_data import ReportData, report_data
+from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -58,31 +57,32 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
-from dbt_recluster.clustering.verdict import VERDICTS, Verdict
-from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
+from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, decide, reason_text
+from dbt_recluster.exceptions import ClusterKeyError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.iceberg.iceberg_table import PropertyChanges
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY
-from dbt_recluster.operations.declaration import (
+from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
+from dbt_recluster.operations import arguments
+from dbt_recluster.operations.arguments import (
     METRICS,
-    Answer,
     Argument,
+    BlockRows,
     Branch,
-    Call,
     Flag,
     Key,
+    Listener,
     MeasuredKey,
     Moment,
-    OperationTable,
     Prices,
+    ReadsOfTable,
     Since,
-    Summary,
+    Trigger,
     Where,
-    table_function,
-    write_lines,
 )
-from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, recorded_key, unknown_properties
+from dbt_recluster.operations.declaration import Answer, Call, OperationTable, Summary, overview_line, table_function
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, unknown_properties
+from dbt_recluster.planner import Reason
 from dbt_recluster.report import result_text
+from dbt_recluster.report.report_data import ReportData, report_data
 from dbt_recluster.report.result_text import plan_table, recluster_line
 
 OPERATIONS = OperationTable()
@@ -112,7 +112,7 @@ def _warnings(call: Call) -> Iterator[str]:
         if given.note:
             yield given.note
         try:
-            own = model.cluster_by if model else recorded_key(call.opened.iceberg.properties)
+            own = model.cluster_by if model else sort_order.recorded_key(call.opened.iceberg.properties)
         except ClusterKeyError as e:
             own = None
             yield str(e)
@@ -120,38 +120,48 @@ def _warnings(call: Call) -> Iterator[str]:
             model.check_key(call.target.relation, call.table.key)
         elif own is not None and str(own).lower() != str(call.table.key).lower():
             if own.curve:  # a recluster by hand records it too
-                yield f"it was clustered by {own}, and is again once a model runs that has this cluster_by"
+                yield f"the next run of its model changes the key back to {own}"
             else:
                 yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
     if model is None:
+        rows, name = call.arguments.get("block_rows"), options.RECLUSTER_OPTIONS["block_rows"].table_property
+        if rows is not None and str(rows) != call.opened.iceberg.properties.get(name):
+            yield (
+                f"block_rows {rows} is for this call; one without it merges the blocks again. To keep it: alter table "
+                f"{call.opened.name} set tblproperties ('{name}' = '{rows}')"
+            )
         for name in unknown_properties(call.opened.iceberg.properties):
             yield f"table property {name} is not an option of dbt-recluster and is ignored"
         return
     yield from model.unknown
     if model.sorted_by is not None and not sort_order.is_cluster_key(call.opened.iceberg, call.table.key):
-        yield f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
+        yield f"the cluster key {call.table.key} overrides its model's sorted_by ({model.sorted_by})"
 
 
-def _recluster_table(table: ClusteredTable, given: ReclusterOptions, changes: PropertyChanges) -> ReclusterResult:
-    """Recluster a table; resolve ``auto`` before, and estimate the loss of the past week after.
-
-    ``changes`` are further properties to set with the first commit; the size of a block, if no model sets it, is one.
-    """
+def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
+    """Recluster a table; resolve ``auto`` and record reads and options before, estimate the week's loss after."""
+    table, model, changes, warnings = call.table, call.target.options, dict[str, str | None](), list[str]()
+    if table.iceberg.branch is None:
+        warnings = [] if given.dry_run else _record_reads(call)
+        if model is not None and call.context.records_options:
+            changes = model.recorded(table.iceberg.properties)
     if given.depth == options.AUTO:
         table.predicate(given.where)  # which is refused first
         table.reads.follow(given.reads)
         depth = auto_depth(table)
         given, changes = replace(given, depth=depth.depth), {**changes, **depth.as_properties()}
-    block_rows, properties = options.RECLUSTER_OPTIONS["block_rows"], table.iceberg.properties
-    name, text = block_rows.table_property, options.property_text(given.block_rows)
-    usual = properties.get(name, options.property_text(block_rows.default))
-    if CLUSTER_BY not in properties and name not in changes and text != usual:
-        # No model records it, and a later call without it would rewrite every block.
-        changes = {**changes, name: text}
-    result = Recluster(table, given, changes).run()
+    rounds = Recluster(table, given, changes)
+    result = rounds.run()
+    if rounds.is_attempt and call.context.failures is not None:
+        call.context.failures.keep(call.target.relation, None)
     if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, given.policy).loss()
+    if result.verdict == "deep" and not (given.max_bytes is None and given.max_seconds is None):
+        need = CostModel(table, given.policy).shortfall(result.depth_after or 0.0, result.threshold or 0.0)
+        short = "" if need is None else reason_text([Reason(Stop.BUDGET_TOO_SMALL, (need,))])
+        result.reason, result.cause = ("; ".join(filter(None, (text, short))) for text in (result.reason, result.cause))
+    result.warnings += warnings
     return result
 
 
@@ -161,15 +171,18 @@ def _estimate(call: Call) -> ReclusterEstimate:
 
 
 def _gain_first(calls: list[Call]) -> list[Call]:
-    """Sort calls so that a budget goes first to the tables that gain most for each byte."""
+    """Sort calls by what the tables gain for each byte, under a budget or where the context asks for it."""
 
     def loss(call: Call) -> float:
+        stop_if_interrupted()
         try:
-            return -_estimate(call).gain_per_byte
-        except ReclusterError:
+            return -_estimate(replace(call)).gain_per_byte  # the call itself opens the table when its turn comes
+        except Exception as e:
+            stop_if_interrupted(e)
             return 0.0  # its own run raises it again
 
-    return calls if len(calls) < 2 or calls[0].context.budget.total is None else sorted(calls, key=loss)
+    is_sorted = len(calls) > 1 and (calls[0].context.gain_first or calls[0].context.budget.total is not None)
+    return sorted(calls, key=loss) if is_sorted else calls
 
 
 @OPERATIONS.declare(
@@ -185,9 +198,9 @@ def recluster(
     *,
     dry_run: Flag = False,
     branch: Branch = None,
-    reads: str | Sequence[str | Mapping[str, Any]] | None = None,
-    trigger: str | None = None,
-    listener: ProgressCallback | None = None,
+    reads: ReadsOfTable = None,
+    trigger: Trigger = None,
+    listener: Listener = None,
     **options: Unpack[ReclusteringOptions],
 ) -> ReclusterResult:
     """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
@@ -210,22 +223,22 @@ def recluster(
         CommitMismatchError: What was committed beside another writer's commit has to be rolled back.
         OrphanFilesError: Something failed, and files written before could not be deleted.
     """
-    call.warnings.extend(_warnings(call))
-    progress = listener or call.context.progress()
-    given = call.options(trigger=trigger or call.context.trigger, progress=progress)
-    model, changes, warnings, budget = call.target.options, {}, [], call.context.budget
-    with budget.limit(given.max_bytes) as max_bytes:
-        try:
-            if branch is None:
-                warnings = [] if given.dry_run else _record_reads(call)
-                if model is not None and call.context.records_options:
-                    changes = model.recorded(call.opened.iceberg.properties)
-            result = _recluster_table(call.table, replace(given, max_bytes=max_bytes), changes)
-        except ReclusterError as e:
-            budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
-            raise
-        budget.spend(result.plan.bytes if result.plan else result.bytes_in)
-    result.warnings += warnings
+    try:
+        call.warnings.extend(_warnings(call))
+        progress = listener or call.context.progress()
+        given = call.options(trigger=trigger or call.context.trigger, progress=progress)
+        budget = call.context.budget
+        with budget.limit(given.max_bytes) as max_bytes:
+            try:
+                result = _recluster_table(call, replace(given, max_bytes=max_bytes))
+            except ReclusterError as e:
+                budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
+                raise
+            budget.spend(result.plan.bytes if result.plan else result.bytes_in)
+    except Exception as e:
+        if not dry_run and branch is None:
+            call.record_failure(e)
+        raise
     call.warnings.extend(result.warnings)
     return result
 
@@ -238,8 +251,8 @@ def recluster(
 )
 def suspend_recluster(
     call: Call,
-    reason: Annotated[str | None, Argument(options.parse_reason, "TEXT")] = None,
-    until: Annotated[datetime | None, Argument(options.parse_end, "TIME")] = None,
+    reason: Annotated[str | None, Argument(arguments.parse_reason, "TEXT")] = None,
+    until: Annotated[datetime | None, Argument(arguments.parse_end, "TIME")] = None,
 ) -> dict[str, Any]:
     """Suspend all reclustering of tables, after a run or by hand, until resume_recluster or a time. The suspension is a
     property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
@@ -283,7 +296,7 @@ def _maintenance(call: Call) -> TableMaintenance:
 def expire_snapshots(
     call: Call,
     older_than: Moment = None,
-    retain_last: Annotated[int | None, Argument(options.parse_snapshot_count, "NUMBER")] = None,
+    retain_last: Annotated[int | None, Argument(arguments.parse_snapshot_count, "NUMBER")] = None,
     *,
     force: Flag = False,
     dry_run: Flag = False,
@@ -359,8 +372,8 @@ def maintain(call: Call, *, orphans: Flag = False, dry_run: Flag = False) -> Mai
 
 @OPERATIONS.declare(lambda values, _: result_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
 def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
-    """Strip tables of what dbt-recluster keeps in them: the sort order that their models have set, with its
-    write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
+    """Strip tables of what dbt-recluster keeps in them: the sort order that their models or a recluster have set, with
+    its write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. For
     tables that no model clusters any more, and before dbt-recluster is uninstalled.
 
     Args:
@@ -369,7 +382,7 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     Returns:
         table: The table.
         dry_run: Whether nothing was changed.
-        sort_order: The sort order that was cleared, or would be; None if there is none, or none that a model had set.
+        sort_order: The sort order that was cleared, or would be; None if there is none, or somebody else had set it.
         properties: The properties that were removed, or would be.
     """
     if call.target.options is not None and call.target.options.cluster_by is not None:
@@ -377,7 +390,7 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
     order, properties = sort_order.remove_clustering(call.opened.iceberg, dry_run=dry_run)
     if order is None and (kept := sort_order.sort_order_text(call.opened.iceberg)):
         call.warnings.append(
-            f"its sort order {kept} is not a model's and stays; to clear it: "
+            f"its sort order {kept} was set by somebody else and stays; to clear it: "
             f"alter table {call.opened.name} write unordered"
         )
     return {"table": call.target.relation, "dry_run": dry_run, "sort_order": order, "properties": properties}
@@ -390,7 +403,7 @@ def clustering_information(
     where: Where = None,
     branch: Branch = None,
     *,
-    block_rows: int | None = None,
+    block_rows: BlockRows = None,
 ) -> dict[str, Any]:
     """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, and how many
     blocks have which depth. ``format: json`` has every metric. Changes nothing.
@@ -399,17 +412,20 @@ def clustering_information(
         block_rows: Rows in a full block, for what counts as a small one.
 
     Returns:
-        verdict, depth, threshold, reason: Those of ``clustering_overview``, of the blocks that ``where`` admits;
-            ``failing`` if an option is wrong.
+        verdict, depth, threshold, reason, cause: Those of ``clustering_overview``, of the whole table.
+        options: Every option in effect, by its name in ``meta.recluster``: ``name`` and ``value`` as they are written,
+            or the default in words; ``origin``: ``model``, ``dbt_project.yml``, ``project`` (either, of a manifest or
+            a package), ``var``, ``environment``, ``table property``, ``sort order``, ``argument`` or ``default``.
     """
     # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
     measured = table_information(call.table, where, block_rows or _block_rows(call))
     try:
-        overview = table_overview(call.table, call.options(), exact=True)
-    except OptionError as e:  # a wrong option prevents reclustering, not measuring
-        overview = Overview(call.table.name, "failing", str(e))
-    facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason")}
-    return {**facts, **measured}
+        overview = call.overview(["where"], exact=True)
+    except (OptionError, PredicateError) as e:  # a wrong option prevents reclustering, not measuring
+        found = decide(Facts(error=str(e)))
+        overview = Overview(call.table.name, found.verdict, found.text, found.cause)
+    facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason", "cause")}
+    return {**facts, **measured, "options": call.options_in_effect(own=("where", "cluster_by"))}
 
 
 def _block_rows(call: Call) -> int | None:
@@ -544,16 +560,9 @@ _LABELS = ("tag", "group", "owner")
 _parse_label = options.parser("tag, group or owner", lambda value: value if value in _LABELS else None)
 
 
-def _without_result(answer: Answer) -> Overview:
-    verdict: Verdict = "failing" if answer.error else "missing"
-    reason = answer.error or answer.text
-    return Overview(answer.table, verdict, reason.removeprefix(f"{answer.table}: "), labels=answer.labels)
-
-
 def _overview(
     answers: list[Answer],
     fail_on: Annotated[tuple[str, ...] | None, Argument(_parse_verdicts, "VERDICTS")] = None,
-    metrics: Annotated[Path | None, METRICS] = None,
     prices: Prices = None,
     by: Annotated[str | None, Argument(_parse_label, "LABEL")] = None,
 ) -> Summary:
@@ -563,10 +572,10 @@ def _overview(
         fail_on: Fail, after showing all, if a table has one of these verdicts, such as deep,failing, and name it.
         by: Totals for each tag, group or owner of the models, too; the owner is meta.owner, else that of the group.
     """
-    rows = [replace(a.result, labels=a.labels) if a.result else _without_result(a) for a in answers]
-    rows.sort(key=lambda row: row.rank)
-    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in (fail_on or ())]
-    failed += write_lines(rows, metrics)  # the overview is shown all the same
+    rows = sorted(map(overview_line, answers), key=lambda row: row.rank)
+    told = {answer.table for answer in answers if answer.error is not None}
+    verdicts = {"failing", *(fail_on or ())}
+    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in verdicts and row.table not in told]
     sums = totals(rows)
     if by is not None:
         sums["by"] = totals_by(rows, by)
@@ -576,13 +585,12 @@ def _overview(
     return Summary(result_text.overview(rows, sums, prices), values, ", ".join(failed) or None)
 
 
-@OPERATIONS.declare(lambda *_: "", short="overview", finish=_overview)
+@OPERATIONS.declare(lambda *_: "", METRICS, short="overview", finish=_overview)
 def clustering_overview(call: Call) -> Overview:
     """Print one line for each table, the worst first, and totals: verdict, depth, threshold, bytes of the past week,
-    last recluster, and what a recluster gains for each GB; format: json has more. Fails, after showing all, if a table
-    cannot be read. Changes nothing.
+    and last recluster; format: json has more. Fails, after showing all, if a table cannot be read. Changes nothing.
     """
-    return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
+    return call.overview(prices=call.arguments.get("prices"))
 
 
 def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_html, "FILE")] = _REPORT) -> Summary:
@@ -596,19 +604,17 @@ def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_h
         return Summary("", {"files": []})
     from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-    failing = [_without_result(answer) for answer in answers if answer.result is None]
-    files = [str(path) for path in write_report(results, path, failing)]
-    return Summary("\n".join(files), {"files": files})
+    write_report(results, path, [overview_line(answer) for answer in answers if answer.result is None])
+    return Summary(str(path), {"files": [str(path)]})
 
 
 @OPERATIONS.declare(lambda *_: "", short="report", finish=_write_report)
 def clustering_report(call: Call, prices: Prices = None) -> ReportData:
     """Write one HTML file that shows how well tables are clustered: their overview, and of each the depth along the
     key now and around the last recluster, the depths and key ranges of the blocks, the history, and what reads open
-    in a day with reclustering and without. It needs no network. A picture of the same name, written beside it, is
-    for a terminal or a chat. Needs the extra dbt-recluster[report].
+    in a day with reclustering and without. It needs no network to be read. Needs the extra dbt-recluster[report].
     """
-    return report_data(call.table, call.options(), prices)
+    return report_data(call.table, call.options(), prices, call.overview(prices=prices))
 
 
 @OPERATIONS.declare(lambda cost, call: result_text.cost(cost.as_dict(), call.arguments["prices"]), short="estimate")
@@ -646,7 +652,7 @@ def estimate_recluster(
 )
 def suggest_cluster_by(
     call: Call,
-    queries: Annotated[Queries | None, Argument(options.parse_queries, "SQL", is_list=True)] = None,
+    queries: Annotated[Queries | None, Argument(arguments.parse_queries, "SQL", is_list=True)] = None,
     **options: Unpack[PlanningOptions],
 ) -> Suggestion:
     """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
@@ -677,11 +683,11 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsIn
 @OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
-    event_log: Annotated[str | None, Argument(options.parse_log, "PATH")] = None,
+    event_log: Annotated[str | None, Argument(arguments.parse_log, "PATH")] = None,
     since: Since = None,
-    logged_as: Annotated[str | None, Argument(options.parse_logged_as, "NAME")] = None,
-    query_log: Annotated[str | None, Argument(options.parse_log, "FILE")] = None,
-    dialect: Annotated[str | None, Argument(options.parse_dialect, "NAME")] = None,
+    logged_as: Annotated[str | None, Argument(arguments.parse_logged_as, "NAME")] = None,
+    query_log: Annotated[str | None, Argument(arguments.parse_log, "FILE")] = None,
+    dialect: Annotated[str | None, Argument(arguments.parse_dialect, "NAME")] = None,
     *,
     queries: Mapping[str, str] | None = None,
 ) -> ImportedReads:
@@ -709,7 +715,7 @@ def import_reads(
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about logs: name one with event_log or query_log")
     if queries is not None:
-        return record_queries(call.opened, options.parse_queries_by_name("queries", queries))
+        return record_queries(call.opened, arguments.parse_queries_by_name("queries", queries))
     if not call.queries:
         is_model = bool(call.target.unique_id)
         advice = "run dbt compile first, or name" if is_model else "it is no model of this project; name"

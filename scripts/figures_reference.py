@@ -13,6 +13,7 @@ _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):\n", re.MULTILINE)
 _FIGURES = """# Figures
 
 The operations answer with these in JSON, and the [Python functions](python.md) in objects with the same names.
+[How it works](../concepts/how-it-works.md#terms) defines the terms.
 
 ## JSON in dbt
 
@@ -35,7 +36,8 @@ has this object too, and its `error` is null:
 
 ## JSON of the command
 
-`dbt-recluster ... --json` prints one line with one object:
+`dbt-recluster ... --json` prints one line with one object. With `--every` there is one for each pass, of the tables \
+that it worked on, and one for the end:
 
 | figure | what it is |
 | --- | --- |
@@ -104,7 +106,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.function, "Returns")
         for title, part in parts.get(name, {}).items():
             answers[f"{name}: {title}"] = entries(part)
-    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning.text) for verdict, meaning in VERDICTS.items()]
+    answers["clustering_overview: verdicts"] = [(f"`{verdict}`", meaning) for verdict, meaning in VERDICTS.items()]
     return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from griffe import Extension, Function, Object, Parameter, ParameterKind, Parameters
 
-from dbt_recluster.operations.declaration import arguments_of, documented_arguments
+from dbt_recluster.operations.arguments import arguments_of, documented_arguments
 
 _ROLE = re.compile(r":\w+:`(?:[\w.]*\.)?(\w+)`")
 _DOUBLE = re.compile(r"(?<!`)``(?!`)")

@@ -52,7 +52,7 @@ def configs() -> str:
     from dbt_recluster.adapter.dbt_run import AUTOMATIC_CLUSTERING_ENV
     from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
     from dbt_recluster.key.transforms import TRANSFORMS
-    from dbt_recluster.operations.declaration import AUTOMATIC_CLUSTERING, BUDGET
+    from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET
     from dbt_recluster.operations.tables import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
@@ -97,7 +97,7 @@ def configs() -> str:
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
     from dbt_recluster.maintenance import OPERATIONS, well_clustered
-    from dbt_recluster.operations.declaration import FORMAT, TABLE, arguments_of, meaning_of
+    from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, meaning_of
 
     parts = [
         _NOTE,
@@ -105,9 +105,8 @@ def operations() -> str:
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
         "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
         "table unless it names another. Hooks act when tables are built, not when dbt compiles or tests, nor with "
-        "`--empty`. Wrong arguments are an error before anything is changed, in a hook before "
-        "the build if they are constants (a branch that does not exist is a warning after it), with exit code 1 in dbt "
-        "and 2 of the command.\n",
+        "`--empty`. Wrong arguments are an error before anything is changed, with exit code 1 in dbt and 2 of the "
+        "command; those of a hook that reclusters its own model are a warning, since the data is in place.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` "
@@ -142,7 +141,7 @@ def macros() -> str:
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros."""
     from dbt_recluster.maintenance import OPERATIONS
-    from dbt_recluster.operations.declaration import FORMAT, TABLE
+    from dbt_recluster.operations.arguments import FORMAT, TABLE
 
     table = {"name": TABLE.name, "type": "any", "description": TABLE.meaning}
     every = OPERATIONS.values()
@@ -152,7 +151,7 @@ def macros_documentation() -> str:
 def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
     from dbt_recluster.maintenance import well_clustered
-    from dbt_recluster.operations.declaration import arguments_of, meaning_of
+    from dbt_recluster.operations.arguments import arguments_of, meaning_of
 
     model = {"name": "model", "type": "relation", "description": "The table; dbt fills it in."}
     return _yaml([_macro("test_well_clustered", meaning_of(well_clustered), model, arguments_of(well_clustered))])

@@ -56,7 +56,7 @@ PY
   metrics)
     "$bin/python" - <<'PY'
 from pathlib import Path
-from dbt_recluster.advice.overview import write_metrics
+from dbt_recluster.report.prometheus import write_metrics
 write_metrics([], Path("recluster.prom"))
 print(Path("recluster.prom").read_text().splitlines()[0])
 PY

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dbt.adapters.base.plugin import AdapterPlugin
 
-from dbt_recluster.adapter.connections import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.impl import ReclusterAdapter
 
 # A wheel has ``dbt_project.yml`` and ``macros`` under ``include``. An editable install has no such directory, and uses

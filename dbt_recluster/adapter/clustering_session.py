@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections import ReclusterConnectionManager, ReclusterCredentials, default_catalog
+from dbt_recluster.adapter.connections.connection_manager import ReclusterConnectionManager
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import environment, local_spark, starter

@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -25,32 +25,32 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.connections import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
+from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
-from dbt_recluster.operations.declaration import (
-    AUTOMATIC_CLUSTERING,
-    BUDGET,
-    METRICS,
-    PRICES,
-    Answer,
-    Call,
-    RunBudget,
-    current_depth,
-    record_metrics,
+from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET, FORMAT, METRICS, PRICES, TABLE
+from dbt_recluster.operations.declaration import Answer, Call, RunBudget, record_metrics
+from dbt_recluster.operations.tables import (
+    CLUSTERED,
+    MODEL_OPTIONS,
+    ModelOptions,
+    Target,
+    is_similar,
+    target_of,
 )
-from dbt_recluster.operations.tables import MODEL_OPTIONS, ModelOptions, Target, is_similar
-from dbt_recluster.report.result_text import few_blocks, has_few_blocks, model_line, not_reclustered, recluster_line
+from dbt_recluster.report.result_text import model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 # A hook without a statement that the adapter adds to a microbatch model: dbt leaves it to the last batch.
 LAST_BATCH = "{# the last batch, for dbt-recluster #}"
+_LONGEST_NOTE = 150
 _NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING, BUDGET, METRICS, PRICES)))
 
 
@@ -58,7 +58,7 @@ _NAMES = (AUTOMATIC_CLUSTERING_ENV, *(each.var for each in (AUTOMATIC_CLUSTERING
 class RunVars:
     """The settings of a whole run."""
 
-    is_off: bool = False  # whether tables are not reclustered after their builds
+    off_by: str = ""  # what keeps tables from being reclustered after their builds: ``var`` or ``environment``
     budget: int | None = None  # the bytes that reclustering may rewrite over all tables
     metrics: Path | None = None  # the file for the tables' metrics at the end of the run
     prices: Any = None  # for their costs
@@ -66,10 +66,11 @@ class RunVars:
     @classmethod
     def of(cls, var: Callable[..., Any]) -> RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
-        is_on = AUTOMATIC_CLUSTERING.of_var(var)
+        off_by = "" if AUTOMATIC_CLUSTERING.of_var(var) else "var"
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
-            is_on &= AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
-        return cls(not is_on, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
+            is_on = AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
+            off_by = off_by or ("" if is_on else "environment")
+        return cls(off_by, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
 
 
 class DbtRun:
@@ -80,12 +81,18 @@ class DbtRun:
         self.tables = tables
         self.budget = RunBudget()
         self._warned: set[str] = set()
-        self.few_blocks: set[str] = set()
-        self.metrics: Path | None = None
-        self.done: list[Answer] = []
+        self.failed: set[str] = set()  # ids of the nodes whose recluster failed
+        self._metrics: Path | None = None
+        self._measured: dict[str, Target] = {}  # at the end, by name
+        self._project: Collection[str] = ()  # tables of the project that are clustered
         self.submission: RunSubmission | None = None
         if (credentials := tables.session.credentials).recluster_submit is not None:
             self.submission = RunSubmission(credentials, Path(adapter.config.project_target_path))
+
+    def count_as_warning(self, unique_id: str) -> None:
+        """Have dbt count a node under WARN, though it is built."""
+        self.failed.add(unique_id)
+        _count_failed_reclusters()
 
     def warn_once(self, subject: str) -> bool:
         """Return whether to warn of ``subject``: once in an invocation."""
@@ -107,17 +114,46 @@ class DbtRun:
     def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the settings."""
         self.budget.total = settings.budget
-        return DbtContext(self._adapter, self.tables, self.budget, trigger)
+        failures = FailureFile(Path(self._adapter.config.project_target_path) / "recluster_failures.json")
+        return DbtContext(self._adapter, self.tables, self.budget, trigger, settings.off_by, failures)
+
+    def measure(self, macros: Mapping[str, Any], settings: RunVars) -> None:
+        """Measure a node's table at the end of the run for the metrics, whatever becomes of the node."""
+        if settings.metrics is None or self.submission is not None or self.tables.session.missing_reason:
+            return
+        nodes = macros["graph"]["nodes"]
+        self._project = self._project or {target.relation for target in CLUSTERED.targets(nodes.values())}
+        target = target_of(nodes[macros["model"]["unique_id"]])
+        if target.relation in self._project:
+            self._metrics, self._context = settings.metrics, self.context(settings)
+            self._measured[target.relation] = target
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
-        for warning in record_metrics(self.done, self.metrics):
-            logger.warning(warning)
-        if self.few_blocks:
-            logger.info(few_blocks(sorted(self.few_blocks)))
-        self.done, self.few_blocks = [], set()
+        answers = [Answer(name, call=Call(target, {}, self._context)) for name, target in self._measured.items()]
+        if warnings := record_metrics(answers, self._metrics, self._project):
+            _at_close(lambda: _warn(warnings))
+        self._measured, self._project = {}, ()
         if self.submission is not None:
             self.submission.submit_at_end()
+
+
+@cache
+def _count_failed_reclusters() -> None:
+    """Give the results of nodes whose recluster failed the status warn: dbt itself knows only success and error."""
+    from dbt.artifacts.schemas.results import NodeStatus
+    from dbt.task.run import MicrobatchBatchRunner, ModelRunner
+
+    after_execute = ModelRunner.after_execute
+
+    def after(runner: Any, result: Any) -> None:
+        run = getattr(runner.adapter, "run", None)
+        # dbt goes on only after a first batch with success.
+        if not isinstance(runner, MicrobatchBatchRunner) and runner.node.unique_id in getattr(run, "failed", ()):
+            result.status = NodeStatus.Warn if result.status == NodeStatus.Success else result.status
+        after_execute(runner, result)
+
+    ModelRunner.after_execute = after  # type: ignore[assignment, method-assign]
 
 
 @dataclass
@@ -141,10 +177,8 @@ class AfterBuild:
     def finish(self, *, by_hook: bool) -> None:
         """Recluster the table if the node's options say so and no hook does, and maintain it."""
         options = self.options
-        is_last = not self.macros["model"].get("batch") or LAST_BATCH in map(
-            itemgetter("sql"), self.macros["post_hooks"]
-        )
-        is_last = is_last and not self.macros["flags"].EMPTY
+        is_marked = any(hook["sql"] == LAST_BATCH for hook in self.macros["post_hooks"])
+        is_last = (is_marked or not self.macros["model"].get("batch")) and not self.macros["flags"].EMPTY
         is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):
@@ -166,37 +200,39 @@ class AfterBuild:
 
     def _respond(self, answer: Answer) -> None:
         """Complete dbt's response for the node, and log warnings."""
-        note = "" if answer.result is None else model_line(answer.result)
-        notes = list(filter(None, [answer.text, note, self._key_note(answer.result)]))
+        result, note = answer.result, ""
+        if answer.error is not None:
+            self.run.count_as_warning(self.macros["model"]["unique_id"])
+            result = ReclusterResult(self._name, str(self.options.cluster_by), verdict="failing", reason=answer.text)
+            note = f"recluster FAILED: {printable(answer.text)[:_LONGEST_NOTE]}"
+        elif result is not None:
+            note = model_line(result)
+        text = answer.text if answer.error is None else ""
+        notes = list(filter(None, [text, note, self._key_note(answer.result)]))
         main = self.macros["load_result"]("main")
-        if main is not None and (answer.result is not None or notes):
-            self.macros["store_result"]("main", response=respond(main.response, answer.result, notes))
+        if main is not None and (result is not None or notes):
+            self.macros["store_result"]("main", response=respond(main.response, result, notes))
         for warning in filter(None, [answer.error, *answer.warnings]):
             self._warn(printable(warning, keep="\n"))
 
     def _recluster(self, arguments: Mapping[str, Any]) -> Answer:
         """Recluster the table unless that is off or impossible; a failure is the answer's error."""
         name, run, settings = self._name, self.run, self.settings
-        if settings.is_off or (run.submission is None and not self._is_possible("reclustered")):
+        if settings.off_by or (run.submission is None and not self._is_possible("reclustered")):
             return Answer(name)
-        call = self._call(arguments)
         try:
+            read = OPERATIONS["recluster"].read((TABLE, FORMAT), arguments)
             if run.submission is not None:
-                return self._submit(run.submission, arguments)
+                return self._submit(run.submission, read)
             with self._session.cancellable():
-                result = OPERATIONS["recluster"].run(call)
+                result = OPERATIONS["recluster"].run(self._call(read))
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
-            answer = Answer(name, call=call)
+            return Answer(name)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            answer = Answer(name, error=failure_of_build(name, e), call=call)
+            answer = Answer(name, text=message(e), error=failure_of_build(name, e))
         else:
-            if result.rounds and has_few_blocks(result):
-                run.few_blocks.add(name)
-            answer = Answer(name, result=result, warnings=warnings_of(name, result), call=call)
-        if settings.metrics is not None:
-            run.metrics = settings.metrics
-            run.done.append(answer)
+            answer = Answer(name, result=result, warnings=warnings_of(name, result))
         return answer
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
@@ -231,10 +267,34 @@ class AfterBuild:
         if depth is None and not self._session.missing_reason:
             try:
                 with self._session.cancellable():
-                    depth = current_depth(self._call({}))
+                    depth = self._call({}).depth()
             except Exception as e:  # as in finish(); the note does without
                 logger.debug(f"no depth of {self._name}: {failure(e)}")
         return note if depth is None else f"{note}, depth now {depth:.1f}"
+
+
+def _at_close(call: Callable[[], object]) -> None:
+    """Call when dbt's command ends: it closes its connections before it writes its files."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(call)
+    else:
+        call()
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    """Warn at the end of a command; with ``--warn-error``, log errors and end with one, after dbt's own files."""
+    error = None
+    for warning in warnings:
+        try:
+            warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
+        except DbtBaseException as e:
+            logger.error(warning)
+            error = e
+    if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
+        from dbt.cli.exceptions import ExceptionExit
+
+        raise ExceptionExit(error)
 
 
 # The file for spark-submit; `dbt-recluster job` prints the same path.
@@ -251,13 +311,10 @@ class RunSubmission:
         self.tables: list[str] = []
 
     def submit_at_end(self) -> None:
-        """Submit when dbt's command ends: it closes its connections before it writes its files."""
+        """Submit when dbt's command ends."""
         tables, self.tables = list(dict.fromkeys(self.tables)), []
-        context = click.get_current_context(silent=True)
-        if tables and context is not None:
-            context.call_on_close(lambda: self._submit(tables))
-        elif tables:
-            self._submit(tables)
+        if tables:
+            _at_close(lambda: self._submit(tables))
 
     def _submit(self, tables: Sequence[str]) -> None:
         count = count_noun(len(tables), "table")
@@ -272,17 +329,7 @@ class RunSubmission:
                     warnings += warnings_of(answer.table, answer)
         except SubmitError as e:
             warnings.append(failure_of_build(", ".join(tables), e))
-        error = None
-        for warning in warnings:
-            try:  # as macros warn: --warn-error makes it an error
-                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
-            except DbtBaseException as e:
-                logger.error(message(e))
-                error = e
-        if error is not None and sys.exc_info()[1] is None:  # a failed run has its own exit code
-            from dbt.cli.exceptions import ExceptionExit
-
-            raise ExceptionExit(error)
+        _warn(warnings)
 
     def _arguments(self) -> list[str]:
         """Return the job's arguments."""

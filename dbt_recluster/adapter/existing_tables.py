@@ -19,13 +19,13 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs
 from dbt_recluster.adapter.clustering_session import ClusteringSession
-from dbt_recluster.adapter.connections import ConnectionMethod
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure, logger
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
 from dbt_recluster.key.columns import quote, sql_literal
 
 if TYPE_CHECKING:
-    from dbt_recluster.operations.table_clustering import TableClustering
+    from dbt_recluster.adapter.table_clustering import TableClustering
 
 
 class ExistingTables:
@@ -51,7 +51,7 @@ class ExistingTables:
 
     def clustering(self, relation: BaseRelation) -> TableClustering:
         """Return a table's sort order and properties, by SQL unless Spark redacts them."""
-        from dbt_recluster.operations.table_clustering import TableClustering
+        from dbt_recluster.adapter.table_clustering import TableClustering
 
         rows = self._ask(f"show tblproperties {relation.render()}")
         shown = TableClustering.from_properties((row[0], row[1]) for row in rows)

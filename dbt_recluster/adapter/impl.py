@@ -26,7 +26,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.catalogs import Catalogs, Integrations, names_like
 from dbt_recluster.adapter.clustering_session import ClusteringSession, RemoteSession
-from dbt_recluster.adapter.connections import ReclusterConnectionManager
+from dbt_recluster.adapter.connections.connection_manager import ReclusterConnectionManager
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.freshness import SnapshotFreshness
@@ -379,7 +379,7 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         In a hook that reclusters the hook's own table, it is the recluster after the build. The error of a hook of the
         run is the statement returned: dbt takes an exception there for Ctrl-C.
         """
-        from dbt_recluster.adapter.operations import acts, operate, precedes_table, recluster_arguments, with_table
+        from dbt_recluster.adapter.operations import acts, check_is_built, operate, precedes_table, with_table
 
         if not acts(macros["flags"]):
             return ""
@@ -390,7 +390,8 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
                 if is_own and not is_recluster and precedes_table(macros):
                     logger.info(f"{name}: {macros['this']} is not built yet, so there is nothing to do")
                 elif is_recluster:
-                    self.current_build().recluster(macros, recluster_arguments(given, macros))
+                    check_is_built(macros)
+                    self.current_build().recluster(macros, given)
                 else:
                     operate(name, given, macros, self.run.context(self.run.settings(macros)))
         except DbtRuntimeError as e:

@@ -12,14 +12,13 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 
+from dbt_recluster.adapter import table_clustering
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
 from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
-from dbt_recluster.adapter.operations import check_hooks
+from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations import table_clustering
-from dbt_recluster.operations.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
@@ -59,8 +58,7 @@ class ModelBuild:
         self._before = TableClustering()  # of the table that it writes into or replaces
         self._is_kept = True  # whether the build writes into an existing table
         self._is_altered = False  # whether the table had its new clustering before the load
-        self._reclusters: list[dict[str, Any]] = []  # the arguments of its hooks that recluster its table
-        self._is_reclustered = False  # whether a hook does or has done so
+        self._is_reclustered = False  # whether a hook has reclustered its table
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # the key that it replaced
         self.replacement = Replacement(adapter, tables, {})
@@ -100,9 +98,7 @@ class ModelBuild:
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         self._read_vars()
-        with as_dbt_errors():
-            self._reclusters = check_hooks(self._macros)
-        self._is_reclustered = bool(self._reclusters)
+        self._run.measure(self._macros, self._settings)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
@@ -172,8 +168,6 @@ class ModelBuild:
             if existing is not None and kept and is_incremental and not is_iceberg:
                 self._tables.check_is_iceberg(existing)
             new_columns = self._prepare_key(key, existing if kept else None)
-        elif self._reclusters and not (self._macros["pre_hooks"] or self._is_python):
-            self._check_reclusters(self._model_columns())
         if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return
         self._before = self._tables.clustering(existing)
@@ -229,7 +223,7 @@ class ModelBuild:
         after = self._tables.clustering(this)
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
-        self._alter(this, ClusteringChange(set_properties=lost))
+        self._alter(this, ClusteringChange(properties=lost))
         if is_clustered or before.cluster_by is not None:
             self._cluster(this, after)
         else:
@@ -245,6 +239,7 @@ class ModelBuild:
         if not self._macros:  # in a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
             self._read_vars()
+            self._run.measure(macros, self._settings)
         self.set_clustering()
         after = self._after_build(macros)
         self._former_key = None
@@ -284,20 +279,9 @@ class ModelBuild:
         """Check the options against columns, by their Spark types."""
         with as_dbt_errors():
             self.options = self.options.resolve(self._tables.session.columns(columns))
-            self._check_where(columns, self.options.recluster.where)
-        self._check_reclusters(columns)
-
-    def _check_where(self, columns: Mapping[str, str], where: str | None) -> None:
-        if where is not None and self._tables.session.credentials.in_process:
-            check_predicate(self._tables.session.spark, columns, where)
-
-    @as_dbt_errors()
-    def _check_reclusters(self, columns: Mapping[str, str]) -> None:
-        """Check what the node's hooks recluster by against its columns."""
-        for arguments in self._reclusters:
-            if arguments["cluster_by"] is not None:
-                arguments["cluster_by"].check(self._tables.session.columns(columns))
-            self._check_where(columns, arguments["where"])
+            where = self.options.recluster.where
+            if where is not None and self._tables.session.credentials.in_process:
+                check_predicate(self._tables.session.spark, columns, where)
 
     def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:
         """Check the key if that was impossible before."""

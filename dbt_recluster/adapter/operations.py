@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,39 +15,34 @@ from typing import Any
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
-from jinja2 import Environment, meta, nodes
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
+from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, read_arguments
 from dbt_recluster.operations.declaration import (
-    FORMAT,
-    TABLE,
     Answer,
     Context,
     Operation,
     RunBudget,
     Summary,
-    arguments_of,
-    read_arguments,
     record_metrics,
     run_operation,
 )
 from dbt_recluster.operations.tables import (
+    CLUSTERED,
+    META,
     TABLES,
     Node,
     Target,
     choose,
-    has_table,
     labelled,
     project_queries,
-    relation_of,
-    required_table,
-    target_of,
 )
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
@@ -62,6 +56,8 @@ class DbtContext(Context):
     tables: ExistingTables
     budget: RunBudget
     trigger: str = "manual"
+    off_by: str = ""
+    failures: FailureFile | None = None
     absent: str = "not built yet as an Iceberg table"
     resume = RESUME_WITH_DBT
 
@@ -103,6 +99,22 @@ class DbtContext(Context):
                 return None
 
         return project_queries(manifest.flat_graph["nodes"], unique_id, compiled)
+
+    def own_configs(self, unique_id: str) -> set[str] | None:
+        """Return the configs in a node's SQL and properties file; None in a package: the project overrides them."""
+        manifest: Any = self.adapter.get_macro_resolver()
+        node, key = manifest.nodes[unique_id], f"{unique_id.partition('.')[0]}s"
+        properties = manifest.files.get(node.patch_path)
+        if node.package_name != self.adapter.config.project_name or (node.patch_path and properties is None):
+            return None
+        of_node = [node.config_call_dict]
+        if properties is not None:
+            versions = dict.fromkeys((None, getattr(node, "version", None)))
+            of_node += (properties.get_unrendered_config(key, node.name, version) or {} for version in versions)
+            # dbt keeps a `meta` beside `config` only in the file's text.
+            of_node += (entry for entry in properties.dict_from_yaml.get(key) or () if entry.get("name") == node.name)
+        in_meta = any(META in (configs.get("meta") or {}) for configs in of_node)
+        return {*(name for configs in of_node for name in configs), *([f"meta.{META}"] if in_meta else [])}
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
@@ -164,7 +176,8 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             warn(f"{answer.table}: {warning}")
-    for warning in record_metrics(answers, operation.metrics_path(arguments)):
+    project = {target.relation for target in CLUSTERED.targets(macros["graph"]["nodes"].values())}
+    for warning in record_metrics(answers, operation.metrics_path(arguments), project):
         warn(warning)
     summary = _end(operation, answers, arguments, macros["target"])
     if summary.text:
@@ -210,82 +223,13 @@ def precedes_table(macros: Mapping[str, Any]) -> bool:
     return macros["load_result"]("main") is None and macros["load_cached_relation"](macros["this"]) is None
 
 
-def recluster_arguments(given: Mapping[str, Any], macros: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked arguments of a hook that reclusters its node's own table."""
-    arguments = OPERATIONS["recluster"].read((TABLE, FORMAT), given)
+def check_is_built(macros: Mapping[str, Any]) -> None:
+    """Refuse a hook that reclusters its node's table before that is built."""
     if macros["load_result"]("main") is None:
         raise OptionError(
             f"recluster() of {macros['model']['name']} is called before its table is built: it is for a post_hook, and "
             'in quotes, post_hook="{{ recluster() }}"'
         )
-    return arguments
-
-
-def check_hooks(macros: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Check the operations that a node's hooks call, by the constants, vars and relations among their arguments.
-
-    Returns:
-        The arguments of each post_hook that reclusters the node's own table, perhaps conditionally.
-
-    Raises:
-        OptionError, ClusterKeyError: An argument is wrong, or there is no such argument or model.
-    """
-    reclusters: list[dict[str, Any]] = []
-    nodes_of_project = list(macros["graph"]["nodes"].values())
-    of_relations = {relation_of(node): node for node in filter(has_table, nodes_of_project) if node.get("schema")}
-    for hook in (*macros["pre_hooks"], *macros["post_hooks"]):
-        tree = Environment(extensions=["jinja2.ext.do"]).parse(hook["sql"])
-        # Excludes the variables that the hook itself defines.
-        known = meta.find_undeclared_variables(tree) & macros.keys()
-        for name, call in _operations_called(tree, known, macros):
-            words = {word.key: word.value for word in call.kwargs}
-            if len(call.args) + (TABLE.name in words) > 1:
-                raise OptionError(f"{name} takes one table; name its other arguments")
-            words |= zip([TABLE.name], call.args, strict=False)
-            given: dict[str, Any] = {}
-            for word, node in words.items():
-                with suppress(Exception):  # unknown before the build
-                    given[word] = _value(node, known, macros)
-            is_known = TABLE.name in given or TABLE.name not in words
-            given, is_own = with_table(given, macros)
-            read = OPERATIONS[name].read((TABLE, FORMAT), given)
-            tables = [read[TABLE.name]] if isinstance(read[TABLE.name], str) else read[TABLE.name]
-            for table in tables:
-                parts = name_parts(table)
-                of = required_table(table, nodes_of_project) if len(parts) == 1 else of_relations.get(parts)
-                if of is not None and (options := target_of(of).options) is not None and name == "recluster":
-                    options.check_key(table, read["cluster_by"])
-            is_of_build = is_known and is_own and hook in macros["post_hooks"]
-            if name == "recluster" and is_of_build and not read["dry_run"] and read["branch"] is None:
-                reclusters.append(read)
-    return reclusters
-
-
-def _operations_called(
-    tree: nodes.Template, known: set[str], macros: Mapping[str, Any]
-) -> Iterator[tuple[str, nodes.Call]]:
-    """Yield the calls of operations in a hook, ``recluster()`` or ``dbt.recluster()``."""
-    for call in tree.find_all(nodes.Call):
-        name = getattr(call.node, "name", "") or getattr(call.node, "attr", "")
-        if name not in OPERATIONS:
-            continue
-        macro = getattr(macros.get(name), "macro", None) if name in known else None
-        is_ours = macro is not None and macro.package_name == "dbt_recluster"
-        if is_ours or getattr(getattr(call.node, "node", None), "name", "") in ("dbt", "dbt_recluster"):
-            yield name, call
-
-
-def _value(node: nodes.Expr, known: set[str], macros: Mapping[str, Any]) -> Any:
-    """Evaluate an argument; raise an exception if only the hook itself can."""
-    environment = Environment()
-    template = nodes.Template([nodes.Assign(nodes.Name("argument", "store"), node)])
-    template.set_lineno(1).set_environment(environment)
-    called = {getattr(call.node, "name", None) for call in template.find_all(nodes.Call)}
-    named = {each.name for each in template.find_all(nodes.Name)}
-    if not called <= {"var", "env_var", "ref", "source"} or not named <= {*known, "argument"}:
-        raise OptionError("unknown before the build")
-    compiled: Any = environment.template_class.from_code(environment, environment.compile(template), {})
-    return compiled.make_module(dict(macros)).argument
 
 
 # --- a table's figures, for the generic test, dbt docs and run_results.json ---

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ SCAN = {
     4: (1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
 }
 
-# Bounds of a table's rewriting relative to the curve. More than four times the mean is a first clustering or a backlog.
+# Clamp the measured-to-expected rewriting ratio. More than four times the mean is a first clustering or a backlog.
 LEAST, MOST = 0.1, 4.0
 # A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
 _LEAST_GAIN = 0.1
@@ -76,8 +76,9 @@ class PastWeek:
         self.rounds = [entry for entry in entries if entry.is_recluster]
         # The commits of others that changed rows, except the table's first, which is no daily load, and one whose
         # parent has expired.
-        changes = (entry for entry in entries if entry.is_change)
+        changes = [entry for entry in entries if entry.is_change]
         self.changes = [entry for entry in changes if self.parents[entry.snapshot_ids[0]] in self.parents]
+        self.replacements = sum(self.parents[entry.snapshot_ids[0]] is None for entry in changes)
         self.replayed = self.changes[-200:]
         self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
@@ -403,6 +404,7 @@ class CostEstimate(Result):
         loads: Recent commits that brought new rows, and were replayed.
         rewrites: Those that only wrote rows of replaced blocks again, as updates and deletes by copy-on-write do; they
             were replayed too.
+        replacements: Those that made the table, or replaced it as a whole; there is nothing to replay them on.
         days: Days that they cover, at least one.
         loaded_bytes_per_day: Bytes of new rows per day: a commit counts with the rows that it added, less those of the
             blocks that it replaced.
@@ -426,6 +428,7 @@ class CostEstimate(Result):
     first_seconds: tuple[float, float] | None
     loads: int
     rewrites: int
+    replacements: int
     days: float
     loaded_bytes_per_day: int
     bytes_per_day: tuple[int, int]
@@ -544,8 +547,8 @@ class CostModel:
         table, metadata, week = self._table, self._table.metadata(), self._week
         if items is not None:
             fields = tuple(table.key.fields[item] for item in items)
-            table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0))
-            table.key_curve.drawn, metadata = curve, metadata.items(items)
+            table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0), curve)
+            metadata = metadata.items(items)
         here = table.planner_blocks(metadata)
         first = self._recluster(table, here, here)
         per_day = (0, 0)
@@ -565,6 +568,7 @@ class CostModel:
             first_seconds=_seconds((first.bytes, first.bytes), speeds),
             loads=len(week.loads),
             rewrites=sum(bool(entry.blocks_out and not entry.rows_loaded) for entry in week.changes),
+            replacements=week.replacements,
             days=round(week.days, 2),
             loaded_bytes_per_day=week.loaded_bytes_per_day,
             bytes_per_day=per_day,
@@ -573,6 +577,19 @@ class CostModel:
             actual_seconds_per_day=week.rewriting_seconds_per_day if is_own_key else None,
             saved_bytes_per_day=None if balance is None else balance.saved,
         )
+
+    def shortfall(self, depth: float, threshold: float) -> int | None:
+        """Return the bytes a day that loads add to rewrite if a budget does not keep up with them, or None.
+
+        It does not if the last rounds of the week, three or more, have left the table above its threshold, and it is
+        deeper than before the first of them.
+        """
+        week = self._week
+        rounds = list(takewhile(lambda r: (r.depth_after or 0.0) > threshold, reversed(week.rounds)))
+        if len(rounds) < 3 or depth <= (rounds[-1].depth_before or 0.0):
+            return None
+        added = round(week.bytes_read(self._table, None, 1) * week.scale / week.days) if week.changes else 0
+        return added if added > week.rewritten_bytes_per_day else None
 
     def balance(self) -> Balance | None:
         """Return the cost and the benefit of the week's reclustering under the table's own key, or None if unknown.

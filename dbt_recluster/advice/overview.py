@@ -1,27 +1,25 @@
-"""The overview: one line for each of many tables, totals, and the same figures in Prometheus' text format.
-
-The node exporter's textfile collector reads that format.
-"""
+"""The overview: one line for each of many tables, and totals."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
+from dbt_recluster.clustering.conditions import table_standing
 from dbt_recluster.clustering.history import RoundSummary, history_entries
-from dbt_recluster.clustering.options import ReclusterOptions, parser
+from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import Result
+from dbt_recluster.clustering.rounds import table_facts
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.verdict import VERDICTS, Stop, Verdict, reason_text, verdict_of
-from dbt_recluster.exceptions import KeyTypeError, OptionError, UnsupportedTableError
+from dbt_recluster.clustering.table_state import Failure
+from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, Verdict
+from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 from dbt_recluster.planner import Plan, Reason
 
@@ -37,6 +35,7 @@ class Overview(Result):
         table, cluster_key: The table, and its key.
         verdict: One of the [verdicts](#clustering_overview-verdicts).
         reason: Why.
+        cause: The reason without the depth comparison.
         depth: The depth that is compared with the threshold, as in ``recluster``.
         average_depth, read_depth: Its average depth, touching ones included, and its read depth where reads are known.
         fragmentation: Blocks for each full one.
@@ -51,7 +50,7 @@ class Overview(Result):
         recluster_bytes: Bytes that reclustering it to the end would read.
         gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
             budget is spent.
-        suspended: Since when it is suspended, or None.
+        suspended, suspended_until: Since when it is suspended, and when that ends by itself; each may be None.
         spent_week, saved_week: Money for the rounds of the past seven days, and for what known reads did not open
             because of them; None without prices too.
         labels: ``tag``, ``group`` and ``owner`` of its model, each a list.
@@ -60,6 +59,7 @@ class Overview(Result):
     table: str
     verdict: Verdict
     reason: str = ""
+    cause: str = ""
     cluster_key: str | None = None
     depth: float | None = None
     average_depth: float | None = None
@@ -78,6 +78,7 @@ class Overview(Result):
     recluster_bytes: int | None = None
     gain_per_gigabyte: float | None = None
     suspended: str | None = None
+    suspended_until: str | None = None
     spent_week: float | None = None
     saved_week: float | None = None
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -117,30 +118,38 @@ def table_overview(
     prices: PriceList | None = None,
     *,
     exact: bool = False,
+    failure: Failure | None = None,
 ) -> Overview:
-    """Return the line of a table that is reclustered with some options; if ``exact``, without expected figures."""
-    recorded = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
+    """Return the line of a table that is reclustered with some options.
+
+    If ``exact``, plan again whatever the last round recorded, and measure depth and threshold only. The caller passes
+    the ``failure`` of the last recluster that the table could not record.
+    """
+    figures = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
+    failure = table.failure or failure
+    last = figures["last_recluster"]
+    if failure is not None and last is not None and parse_iso_time(last) > parse_iso_time(failure.at):
+        failure = None
+    facts = Facts(suspension=str(table.suspension or ""), failure=failure.error if failure else "")
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
-        return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
-    try:
-        key = table.key
-        check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
-    except (KeyTypeError, UnsupportedTableError) as e:
-        return Overview(table.name, "not clusterable", str(e), **recorded)
-    planned, measured = _from_blocks(table, options, prices, exact=exact)
-    reasons = planned.reasons
-    if table.suspension is not None:
-        reasons = (Reason(Stop.SUSPENDED, (table.suspension,)),)
-    return Overview(
-        table.name,
-        verdict_of(planned, is_suspended=table.suspension is not None),
-        reason_text(reasons),
-        str(key),
-        planned.depth,
-        threshold=planned.threshold,
-        **recorded,
-        **measured,
-    )
+        facts = replace(facts, keyless="it has no cluster key")
+    else:
+        try:
+            key = table.key
+            check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
+        except (KeyTypeError, UnsupportedTableError) as e:
+            facts = replace(facts, refusal=str(e))
+        else:
+            planned, measured = _from_blocks(table, options, prices, exact=exact)
+            facts = replace(planned, suspension=facts.suspension, failure=facts.failure)
+            depth, threshold = planned.plan.depth, planned.plan.threshold
+            figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
+    found = table_standing(table, options, facts)
+    if found.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
+        need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
+        notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
+        found = replace(found, reasons=(*found.reasons, *notes))
+    return Overview(table.name, found.verdict, found.text, found.cause, **figures)
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
@@ -153,6 +162,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
         "bytes": snapshots[-1].count("total-files-size") if snapshots else 0,
         "last_recluster": rounds[-1].at.isoformat() if rounds else None,
         "suspended": table.suspended,
+        "suspended_until": table.suspension and table.suspension.until,
     }
     for period, days in (("day", 1), ("week", 7)):
         recent = [entry for entry in entries if now - entry.at <= timedelta(days=days)]
@@ -168,7 +178,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | No
 
 def _from_blocks(
     table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None, *, exact: bool
-) -> tuple[Plan, dict[str, Any]]:
+) -> tuple[Facts, dict[str, Any]]:
     """Return a plan of the whole table, empty if the last round left nothing to do, and figures of the table then."""
     if options.reads is not None:  # a caller may have set what the table follows
         table.reads.follow(options.reads)
@@ -185,87 +195,18 @@ def _from_blocks(
     is_clear = depth <= threshold or not policy.by_level
     is_known = bool(depth and threshold) and is_clear and recorded.fragmentation_after is not None
     if is_known and checkpoint.is_of(last[0].id):
-        planned = Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold)
+        facts = Facts(plan=Plan(reasons=(Reason(Stop.STILL_CLUSTERED),), depth=depth, threshold=threshold))
         figures |= {name: getattr(recorded, f"{name}_after") for name in _MEASURES}
     else:
-        planned_round = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
-        planned = planned_round.plan
-        measured = table.measure(planned_round.blocks.blocks, policy.block_rows)
+        planned = Recluster(table, replace(options, max_bytes=None, max_seconds=None)).plan()
+        facts = table_facts(table, options, planned)
+        if exact:
+            return facts, {}
+        measured = table.measure(planned.blocks.planned, policy.block_rows)
         figures |= {name: getattr(measured, name) for name in _MEASURES}
-    if planned.block_sets or planned.limited:
+    admitted = facts.admitted or facts.plan
+    if admitted.block_sets or admitted.limited:
         estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
-    return planned, figures
-
-
-# A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot
-# that expires takes its figures along, and a counter must not fall.
-_FIGURES = (
-    ("depth", "Depth that is compared with the threshold", {"": "depth"}),
-    ("depth_threshold", "Greatest depth allowed", {"": "threshold"}),
-    ("blocks", "Blocks", {"": "blocks"}),
-    ("size_bytes", "Bytes of all blocks", {"": "bytes"}),
-    ("fragmentation_ratio", "Blocks for each full one", {"": "fragmentation"}),
-    ("pending_bytes", "Bytes that reclustering to the end would read", {"": "recluster_bytes"}),
-    ("loaded_bytes", "Bytes of new rows", {"1d": "loaded_bytes_day", "7d": "loaded_bytes_week"}),
-    ("rewritten_bytes", "Bytes that reclustering read", {"1d": "rewritten_bytes_day", "7d": "rewritten_bytes_week"}),
-    ("recluster_seconds", "Seconds that rounds of reclustering took", {"7d": "recluster_seconds"}),
-    ("conflicts", "Rounds planned again because another writer was faster", {"7d": "conflicts"}),
-)  # fmt: skip
-
-
-def parse_metrics_file(name: str, value: Any) -> Path:
-    """Return the path, given as the argument ``name``, of a file that :func:`write_metrics` can write.
-
-    Raises:
-        OptionError: prometheus_client is missing, there is no such directory, or the path is that of a device.
-    """
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError as e:
-        raise OptionError("metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'") from e
-    return _parse_file(name, value)
-
-
-def _regular_file(value: Any) -> Path | None:
-    """Return the path behind links, of a regular file or a new one; not of what stdout is redirected to."""
-    given, path = Path(value), Path(os.path.realpath(value))
-    is_new = not (given.exists() or os.path.lexists(path))
-    is_stream = given.is_symlink() and given.is_relative_to("/dev")
-    return path if path.parent.is_dir() and (is_new or given.is_file()) and not is_stream else None
-
-
-_parse_file = parser("a file, or a new name in a directory that exists", _regular_file)
-
-
-def write_metrics(tables: Sequence[Overview], path: Path) -> None:
-    """Write the figures of tables to a new file and rename it, so that a collector never reads half of it.
-
-    Raises:
-        OptionError: The file cannot be written.
-    """
-    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
-
-    registry = CollectorRegistry()
-
-    def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(f"dbt_recluster_table_{name}", meaning, ["table", *labels], registry=registry)
-
-    for name, meaning, figures in _FIGURES:
-        metric = gauge(name, meaning, *([] if "" in figures else ["period"]))
-        for table in tables:
-            for period, figure in figures.items():
-                if (value := getattr(table, figure)) is not None:
-                    metric.labels(table.table, *filter(None, [period])).set(value)
-    verdict = gauge("verdict", "1 for the verdict of the overview", "verdict")
-    last = gauge("last_recluster_timestamp_seconds", "When the last round was committed")
-    for table in tables:
-        for word in VERDICTS:
-            verdict.labels(table.table, word).set(table.verdict == word)
-        if table.last_recluster is not None:
-            last.labels(table.table).set(datetime.fromisoformat(table.last_recluster).timestamp())
-    try:
-        write_to_textfile(str(path), registry)
-    except OSError as e:
-        raise OptionError(f"metrics: {path} cannot be written: {e.strerror}") from e
+    return facts, figures

@@ -31,9 +31,9 @@ from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.transforms import Transform
 from dbt_recluster.key.types import BoolArray, ColumnType, IntArray, Text
+from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
 from dbt_recluster.text import count_noun, shortened
 
-LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 # A curve must open this share fewer blocks than a plain key: writers sort by a plain key without us.
 _LEAST_CURVE_GAIN = 0.1
@@ -129,7 +129,7 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     blocks = len(table.metadata())
     suggestion = Suggestion(table.name, blocks, names, (), 0, (), "", (), not_tried, tuple(left_out))
-    if blocks < LEAST_BLOCKS or not table.metadata().rows.sum():
+    if blocks < LEAST_FULL_BLOCKS or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
     trial = KeyTrial(table, tuple(tried.values()), options, own)
@@ -215,7 +215,7 @@ def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tu
 
 def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
     best, own = candidates[0], next((key for key in candidates if key.is_own), None)
-    if best.gain < LEAST_GAIN and best.blocks < LEAST_BLOCKS:
+    if best.gain < LEAST_GAIN and best.blocks < LEAST_FULL_BLOCKS:
         count = count_noun(best.blocks, "block")
         return f"Do not cluster it yet: its rows make {count} of block_rows rows, of which a query skips few"
     if best.gain < LEAST_GAIN:

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.options import digest
+from dbt_recluster.clustering.options import digest, parse_number
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
-from dbt_recluster.clustering.verdict import Stop
+from dbt_recluster.clustering.verdict import Facts, Stop, decide
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import (
@@ -37,7 +37,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     partition_of,
 )
 from dbt_recluster.iceberg.session.environment import package_version
-from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SETTLED
+from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, PREFIX, SETTLED
 from dbt_recluster.key.types import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner import Blocks, Plan, Policy, Reason, plan
 
@@ -87,6 +87,17 @@ class Checkpoint:
         """The snapshot and the empty plan that this process remembers by the same rules, or None."""
         known = _REMEMBERED.get(self._table.iceberg.uuid)
         return known[1:] if known is not None and known[0] == digest(self._rules) else None
+
+    @property
+    def is_well_clustered(self) -> bool:
+        """Whether the table was well clustered by the last plan that this process remembers, or the last commit."""
+        if (remembered := self.remembered) is not None:
+            return decide(Facts(plan=remembered[1])).verdict == "well clustered"
+        _, committed, _ = self._recorded() or (0, [], None)
+        snapshot = self._table.iceberg.snapshot(committed[-1]) if committed else None
+        depth = parse_number(snapshot.summary.get(f"{PREFIX}depth_after")) if snapshot else None
+        least = float(self.policy.thresholds(np.ones(1, np.int64))[0]) / self.policy.tolerance
+        return depth is not None and (depth <= least or self.policy.by_level)
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is left to do outside the partitions of a plan's sets."""
@@ -177,6 +188,8 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> Plan | None:
         _, last = checkpoint.remembered or (0, Plan())
         planned = replace(last, reasons=(Reason(Stop.UNCHANGED),))
         if len(changed):
+            if not checkpoint.is_well_clustered:  # the verdict is of the whole table
+                return None
             metadata = read_blocks(table.iceberg, table.key, snapshot.id, changed)
             blocks = table.planner_blocks(metadata)
             planned = table.plan(blocks, metadata, checkpoint.policy)

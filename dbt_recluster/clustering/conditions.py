@@ -1,4 +1,4 @@
-"""Whether the conditions of a recluster after a build are met.
+"""What keeps builds from reclustering a table: conditions that are not met, or automatic clustering that is off.
 
 A build without a recluster records the changes since the last recluster in a property, so their snapshots may expire.
 The commit of a recluster removes the property.
@@ -19,11 +19,13 @@ from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
 from dbt_recluster.clustering.options import ReclusterOptions, When
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.verdict import Facts, Standing, Stop, decide
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths, rows_opened
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.table_properties import CHANGES
+from dbt_recluster.planner import Reason
 from dbt_recluster.text import count_noun
 
 
@@ -34,9 +36,33 @@ class Condition(NamedTuple):
     text: str  # why it is met, or not
     waits_for: str = ""  # what would meet it, if known
 
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The reasons not to recluster while it is not met."""
+        unmet = Reason(Stop.NO_CONDITION_MET, (self.text,))
+        return (unmet, Reason(Stop.NEXT_AFTER, (self.waits_for,))) if self.waits_for else (unmet,)
 
-def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition:
-    """Return the first condition of a recluster that is met, or one that says why none is."""
+
+def waits(table: ClusteredTable, options: ReclusterOptions) -> tuple[Reason, ...]:
+    """Return what keeps builds from reclustering a table now; empty if nothing does."""
+    if not options.automatic:
+        return (Reason(Stop.AUTOMATIC_OFF),)
+    condition = met_condition(table, options)
+    return () if condition is None or condition.is_met else condition.reasons
+
+
+def table_standing(table: ClusteredTable, options: ReclusterOptions, facts: Facts) -> Standing:
+    """Return the verdict on a table by some facts, and by its conditions if they decide: they may run queries."""
+    found = decide(facts)
+    if found.verdict == "deep" and (held := waits(table, options)):
+        return decide(replace(facts, waits=held))
+    return found
+
+
+def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition | None:
+    """Return the first condition of a recluster that is met, or one that says why none is; None without conditions."""
+    if options.after is None and not options.when:
+        return None
     missed = []
     # Lazily: a later one may run a query.
     for condition in chain(_after(table, options), *(_when(table, options, when) for when in options.when)):
@@ -58,11 +84,7 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     after = options.after
     if after is None:
         return
-    recorded = Changes.parse(table.iceberg.properties.get(CHANGES))
-    changes, before = changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
-    if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
-        # The snapshots may expire before the next build.
-        table.iceberg.set_property(CHANGES, CHANGES.dump(asdict(changes)))
+    changes, _ = _changes(table)
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
     share = changes.rows / max(1, (current.count("total-records") or 0) if current else 0)
@@ -83,6 +105,19 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
         if limit is not None:
             text = f"{passed:.1f} of {limit:g} {unit} without a recluster"
             yield Condition(passed >= limit, text, f"{math.ceil(10 * (limit - passed)) / 10:.1f} more {unit}")
+
+
+def record_changes(table: ClusteredTable) -> None:
+    """Record the changes since the last recluster if they are more than recorded: their snapshots may expire."""
+    changes, before = _changes(table)
+    if (changes.rows, changes.commits) != (before.rows, before.commits):
+        table.iceberg.set_property(CHANGES, CHANGES.dump(asdict(changes)))
+
+
+def _changes(table: ClusteredTable) -> tuple[Changes, Changes]:
+    """Return the changes since the last recluster, and those of them that the table records."""
+    recorded = Changes.parse(table.iceberg.properties.get(CHANGES))
+    return changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
 
 
 def _when(table: ClusteredTable, options: ReclusterOptions, when: When) -> Iterator[Condition]:
@@ -152,6 +187,10 @@ class Changes:
         changing = [snapshot for snapshot in snapshots if snapshot.operation != "replace"]
         added = np.array([s.count("added-records") or 0 for s in changing], np.int64)
         removed = np.array([sum(s.count(name) or 0 for name in removals) for s in changing], np.int64)
+        # A snapshot without a parent replaces the table, and with it all rows.
+        before = [self.total, *(s.count("total-records") or 0 for s in snapshots[:-1])]
+        replaced = {s.id: rows for s, rows in zip(snapshots, before, strict=True) if s.parent is None}
+        removed += np.array([replaced.get(s.id, 0) for s in changing], np.int64)
         updated, last = np.minimum(added, removed), snapshots[-1]
         return Changes(
             rows=self.rows + int((added + removed).sum()),
@@ -169,7 +208,8 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     """Add the changes in the remaining snapshots, oldest first, to those recorded, from the last recluster on."""
     last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
     later = snapshots[last:]
-    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0)
+    total = snapshots[last - 1].count("total-records") or 0 if last else 0
+    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0, total=total)
     if recorded is None:
         return anew.plus(later)
     recorded = replace(recorded, since=recorded.since or anew.since)
@@ -182,5 +222,5 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     # The net rows of commits that came and expired since, or those that a replacement of the table dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None
-    expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
+    expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit, total=0)
     return expired.plus(snapshots)

@@ -46,9 +46,6 @@ class HistoryEntry:
         writer: What wrote the blocks: ``native``, or ``spark`` and why in a word or more: ``spark: deletes``.
         depth_before: The depth that was compared with the threshold when the round was planned, as in ``recluster``.
         depth_after: The same after the round, by the bounds of the blocks that it wrote.
-        benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
-            row to rewrite, where it is least. None if it did not decide, as for compactions, or was not recorded yet.
-        benefit_cost_left: The greatest of the blocks that their partition kept, which is less; None if it kept none.
         write_amplification: Rows rewritten by reclustering for each row loaded, up to here, as far back as snapshots
             are kept. The rows of the oldest snapshot count as loaded.
     """
@@ -75,8 +72,6 @@ class HistoryEntry:
     writer: str | None = None
     depth_before: float | None = None
     depth_after: float | None = None
-    benefit_cost: float | None = None
-    benefit_cost_left: float | None = None
     write_amplification: float = 0.0
 
     @property
@@ -114,7 +109,6 @@ class RoundSummary:
         depth_after, average_depth_after: This depth and the average depth after the round, by the bounds of its
             new blocks.
         read_depth_after, fragmentation_after: Likewise, only if nothing was then left to do.
-        benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         writer: What wrote the blocks, as in ``clustering_history``.
@@ -135,8 +129,6 @@ class RoundSummary:
     average_depth_after: float | None = None
     read_depth_after: float | None = None
     fragmentation_after: float | None = None
-    benefit_cost: float | None = None
-    benefit_cost_left: float | None = None
     seconds: float | None = None
     conflicts: int = 0
     writer: str | None = None
@@ -287,8 +279,8 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         f"{rewrite.snapshot.summary.get('engine-name', 'another writer')} merged {rewrite.blocks:,} blocks with "
         f"{rewrite.rows:,} rows that reclustering had written, in snapshot {rewrite.snapshot.id} of "
         f"{rewrite.snapshot.at:%Y-%m-%d %H:%M} UTC. "
-        "Leave this table out of rewrite_data_files and of OPTIMIZE (Trino, Athena, Dremio), or switch off its "
-        "compaction by S3 Tables, AWS Glue, R2 or Amoro "
+        "Leave this table out of rewrite_data_files (also of DuckDB, iceops and Gravitino), of Zamboni and of OPTIMIZE "
+        "(Trino, Athena, Dremio), or switch off its compaction by S3 Tables, AWS Glue, R2 or Amoro "
         '(self-optimizing.enabled=false): "Other writers and readers" in the documentation has the commands'
         for rewrite in rewrites
     ]

@@ -44,9 +44,9 @@ def table_information(table: ClusteredTable, where: str | None = None, block_row
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.
-        OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
+        OptionError: The option ``block_rows`` that the table records is not a number of rows.
     """
-    block_rows = RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties, block_rows)
+    block_rows = block_rows or RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties)
     blocks = table.blocks(table.predicate(where))
     measured = table.measure(blocks.blocks, block_rows).as_dict()
     if table.key.curve:

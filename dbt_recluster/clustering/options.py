@@ -58,7 +58,7 @@ _QUERY = re.compile(
 
 
 def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any], T]:
-    """Return a parser by ``read``, which returns None or raises for bad values, also for those of other types.
+    """Return a parser by ``read``, which returns None or raises for an invalid value of any type.
 
     ``expected`` is what its error says after "must be".
     """
@@ -132,18 +132,6 @@ def parsed_moment(value: Any, now: datetime | None = None) -> datetime:
     return parse_iso_time(text)
 
 
-def _queries(value: Any) -> Queries | None:
-    if isinstance(value, Mapping):
-        return _queries_by_name(value)
-    queries = [value] if isinstance(value, str) else value
-    return queries if isinstance(queries, Sequence) and all(map(_text, queries)) else None
-
-
-def _queries_by_name(value: Any) -> Mapping[str, str] | None:
-    is_valid = isinstance(value, Mapping) and all(isinstance(query, str) for query in value.values())
-    return {str(name): query for name, query in value.items()} if is_valid else None
-
-
 # Booleans also come as strings, which env_var() and the command line give.
 parse_boolean = parser("true or false", lambda value: _WORDS.get(str(value).strip().lower()))
 parse_bytes = parser("a number of bytes above 0 or a size such as '10 GB'", _bytes)
@@ -158,27 +146,7 @@ parse_seconds = parser(
     "a number of seconds above 0",
     lambda value: number if (number := parse_number(value)) is not None and number > 0 else None,
 )
-parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", parsed_moment)
-parse_end = parser(
-    "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: end if (end := parsed_moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
-)
-parse_reason = parser(
-    "a line of at most 200 characters",
-    lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
-)
-parse_branch = parser("the name of a branch", _text)
-parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", _text)
-parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(_text(value)).lower())
-parse_logged_as = parser(
-    "a table's full name, such as lake.analytics.events",
-    lambda value: value if isinstance(value, str) and "." in value else None,
-)
-parse_queries_by_name = parser("a mapping of names to SQL queries", _queries_by_name)
-parse_queries: Callable[[str, Any], Queries] = parser(
-    "a SQL predicate, a query or a list of them, or queries by name", _queries
-)
 
 
 def is_query(text: str) -> bool:
@@ -327,8 +295,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-TRIGGERS = ("run", "manual")
-
 # Takes the name that an error mentions, and a value other than None.
 Parser = Callable[[str, Any], Any]
 
@@ -356,11 +322,10 @@ class Option:
         """Return a value as it is given under ``name``, checked; the default for None."""
         return self.default if value is None else self.parse(name, value)
 
-    def of_table(self, properties: Mapping[str, str], given: Any = None) -> Any:
-        """Return the given value, else the one that a table's properties record, else the default, checked."""
-        if given is not None or not self.is_recorded:
-            return self.read(self.name, given)
-        return self.read(f"table property {self.table_property}", properties.get(self.table_property))
+    def of_table(self, properties: Mapping[str, str]) -> Any:
+        """Return the value that a table's properties record, checked, else the default."""
+        text = properties.get(self.table_property) if self.is_recorded else None
+        return self.read(f"table property {self.table_property}", text)
 
 
 def option(parse: Parser, meaning: str, *, default: Any = None, **facts: Any) -> Any:
@@ -380,22 +345,20 @@ def declared(kind: type) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class ReclusterOptions:
-    """How to recluster a table. Every value is checked when the options are made.
+    """How to recluster a table, once the values are checked.
 
     Attributes:
         dry_run: Plan and report; change nothing.
+        automatic: Whether builds recluster the table.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
             build asks for conditions.
         progress: Callback for the progress of each round, or None.
-
-    Raises:
-        OptionError: A value has the wrong type or range.
     """
 
     depth: Depth | None = option(
         parse_depth,
         "The depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
-        "blocks; auto, where rewriting and reading cost least.",
+        "blocks, at least 4; auto, where rewriting and reading cost least.",
         otherwise="4",
         metavar="NUMBER",
         example="2",
@@ -477,31 +440,30 @@ class ReclusterOptions:
         is_recorded=False,
     )
     dry_run: bool = False
+    automatic: bool = True
     trigger: str = "manual"
     progress: ProgressCallback | None = None
 
-    def __post_init__(self) -> None:
-        for name, declaration in RECLUSTER_OPTIONS.items():
-            object.__setattr__(self, name, declaration.read(name, getattr(self, name)))
-        object.__setattr__(self, "dry_run", parse_boolean("dry_run", self.dry_run))
-        if self.trigger not in TRIGGERS:
-            raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
-        if self.progress is not None and not callable(self.progress):
-            raise OptionError(f"progress must be a function, not {self.progress!r}")
+    @classmethod
+    def parse(cls, **values: Any) -> ReclusterOptions:
+        """Return options by values as a model has them; an OptionError if one has the wrong type or range."""
+        read = {name: known.read(name, values.get(name)) for name, known in RECLUSTER_OPTIONS.items()}
+        return cls(**{**values, **read})
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
-        """Return the given options, each else as a table's properties record it, else its default."""
-        options = RECLUSTER_OPTIONS.items()
-        recorded = {name: known.of_table(properties, given.get(name)) for name, known in options}
-        return cls(**{**given, **recorded})
+        """Return the given options, checked before, each else as a table's properties record it, else its default."""
+        given = {name: value for name, value in given.items() if value is not None}
+        others = (option for option in RECLUSTER_OPTIONS.values() if option.name not in given)
+        return cls(**given, **{option.name: option.of_table(properties) for option in others})
 
     @property
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
-        return Policy(max_merge_bytes=100 * 2**30, **given)  # of one block set, which a failed merge loses
+        # At most 100 GB in one block set, which a failed merge loses. Whether the table is small, the table knows.
+        return Policy(max_merge_bytes=100 * 2**30, is_small_table=self.depth is None, **given)
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from dbt_recluster.iceberg.session.jobs import current_interruptible
+from dbt_recluster.planner import Reason
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100
@@ -115,6 +116,7 @@ class Round:
         snapshot_ids: Its snapshots.
         conflicts: How often its commit was attempted again because another writer was faster.
         orphans: Files of sets that were left out and could not be deleted.
+        reasons: Of its plan.
     """
 
     sets: int
@@ -127,6 +129,7 @@ class Round:
     snapshot_ids: tuple[int, ...]
     conflicts: int = 0
     orphans: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,6 @@ class PlannedSet:
         lower, upper: The least and the greatest value of each item of the key.
         depth: The most of its blocks over one key.
         expected_depth: The greatest depth over its keys after the round.
-        benefit_cost: Why it is merged, as in ``clustering_history``; None for compactions and other kinds of sets.
-        benefit_cost_left: The best that stays in its partition; None if nothing stays.
     """
 
     level: int
@@ -157,8 +158,6 @@ class PlannedSet:
     upper: str
     depth: int
     expected_depth: int
-    benefit_cost: float | None = None
-    benefit_cost_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,9 +171,9 @@ class RewritePlan:
         expected_depth: The depth that is compared with the threshold, after the round, by a simulation that only knows
             bounds and row counts.
         estimated_seconds: Duration at the speed of this table's own rounds, or None if there were none.
-        key_read_bytes, key_read_row_groups: Bytes and row groups that a read of one key opens, estimated as in
-            ``clustering_information``; None if the table writes no Parquet.
-        expected_key_read_bytes, expected_key_read_row_groups: The same after the round.
+        key_read_bytes: Bytes that a read of one key opens, estimated as in ``clustering_information``; None if the
+            table writes no Parquet.
+        expected_key_read_bytes: The same after the round.
         writer: What will write the blocks, as far as it is known before, as in ``clustering_history``.
     """
 
@@ -184,9 +183,7 @@ class RewritePlan:
     expected_depth: float
     estimated_seconds: float | None
     key_read_bytes: int | None = None
-    key_read_row_groups: float | None = None
     expected_key_read_bytes: int | None = None
-    expected_key_read_row_groups: float | None = None
     writer: str = ""
 
 
@@ -208,13 +205,13 @@ class ReclusterResult:
         rows: Rows rewritten, over all rounds.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: The depth that is compared with the threshold, in the partition that is worst by it:
-            the average depth, or the read depth, as far as merges could reduce it without limits. Of the blocks that
-            ``where`` admits, or of the partitions that have changed. None if nothing was planned.
+            the average depth, or the read depth, as far as merges could reduce it without limits. Of the whole table,
+            or of the partitions that have changed. None if nothing was planned.
         average_depth_before, average_depth_after: Average depth of the blocks that ``where`` admits, by the bounds that
             queries see, touching ones included; None if these were not all read.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
-        key_read_bytes, key_read_row_groups: What a read of one key opens in the end, estimated as in
-            ``clustering_information``; None where the depths are, or if the table writes no Parquet.
+        key_read_bytes: Bytes that a read of one key opens in the end, estimated as in ``clustering_information``;
+            None where the depths are, or if the table writes no Parquet.
         threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition. None if nothing
             was planned.
         verdict: As in the overview; empty if nothing was planned.
@@ -222,7 +219,9 @@ class ReclusterResult:
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
-        cause: The part of the reason that depth, threshold and verdict leave open.
+        purpose: What the merges were for, besides a depth that they have lowered; empty if nothing else.
+        cause: The reason without the depth comparison.
+        held: With ``dry_run``, what keeps builds, or a suspension everybody, from reclustering it now; or None.
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
@@ -245,14 +244,15 @@ class ReclusterResult:
     read_depth_before: float | None = None
     read_depth_after: float | None = None
     key_read_bytes: int | None = None
-    key_read_row_groups: float | None = None
     threshold: float | None = None
     verdict: str = ""
     waits_for: str | None = None
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
+    purpose: str = ""
     cause: str = ""
+    held: str | None = None
     condition_met: str | None = None
     limited: bool = False
     suspended: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
+from dbt_recluster.clustering.table_state import Failure, Suspension
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -27,16 +28,24 @@ from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.session.jvm import user
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.sort_order import (
+    FILE_FORMAT,
+    is_cluster_key,
+    recorded_key,
+    table_cluster_key,
+    valid_cluster_key,
+)
 from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.types import BoolArray, IntArray
 from dbt_recluster.planner import Blocks, ClusteringInformation, Plan, Policy, Reads, Why, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import BlockSet
 from dbt_recluster.planner.planning import plan
-from dbt_recluster.text import moment_text, printable
+from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
+from dbt_recluster.text import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,41 +91,6 @@ class SnapshotBlocks:
         return len(self.metadata) - len(self.planned_metadata)
 
 
-@dataclass(frozen=True)
-class Suspension:
-    """A suspension that has not ended. Its times are ISO 8601 in UTC."""
-
-    since: str
-    by: str | None = None  # the user of the Spark session; None if that is not recorded
-    until: str | None = None  # when it ends by itself, or None
-    reason: str | None = None
-
-    @classmethod
-    def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
-        """Return the suspension that a table records and that has not ended, or None.
-
-        An unreadable record suspends indefinitely, since the time of its text.
-        """
-        if (text := properties.get(SUSPENDED)) is None:
-            return None
-        recorded = SUSPENDED.load(text, cls._of_json) or cls(text)
-        end = recorded.until and parse_iso_time(recorded.until)
-        return recorded if not end or end > datetime.now(timezone.utc) else None
-
-    @classmethod
-    def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
-        recorded = {name: str(fact) for name, fact in facts.items() if fact is not None}
-        for name in {"since", "until"} & recorded.keys():
-            time = parse_iso_time(recorded[name]).astimezone(timezone.utc)
-            recorded[name] = time.isoformat(timespec="seconds")
-        return cls(**recorded)
-
-    def __str__(self) -> str:
-        """Return it as it stands behind "suspended since"."""
-        facts = {" by ": self.by, " until ": self.until and moment_text(self.until), ": ": self.reason}
-        return moment_text(self.since) + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)
-
-
 class ClusteredTable:
     """An Iceberg table under a cluster key. It stays at one snapshot until :meth:`refresh`.
 
@@ -133,18 +107,22 @@ class ClusteredTable:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
     def _attach(
-        self, iceberg: IcebergTable, cluster_by: ClusterBy | None, reads: TableReads | None = None
+        self,
+        iceberg: IcebergTable,
+        cluster_by: ClusterBy | None,
+        reads: TableReads | None = None,
+        curve: Curve | None = None,
     ) -> ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
-        self.cluster_by = cluster_by
+        self.cluster_by, self._curve = cluster_by, curve
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self.reads = reads or TableReads(iceberg)
         return self
 
-    def under(self, cluster_by: ClusterBy) -> ClusteredTable:
-        """Return the same loaded table under another key."""
-        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads)
+    def under(self, cluster_by: ClusterBy, curve: Curve | None = None) -> ClusteredTable:
+        """Return the same loaded table under another key, and along a curve that is not recorded."""
+        return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg, cluster_by, self.reads, curve)
 
     def on_branch(self, branch: str) -> ClusteredTable:
         """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
@@ -161,12 +139,14 @@ class ClusteredTable:
 
     @cached_property
     def key(self) -> ClusterKey:
-        """The cluster key, checked against the table's columns.
+        """The cluster key, by default the sort order, else what a model has set, checked against the columns.
 
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
         """
-        key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
+        iceberg, key = self.iceberg, self.cluster_by
+        if key is None:  # the last says why the sort order is none
+            key = valid_cluster_key(iceberg) or recorded_key(iceberg.properties) or table_cluster_key(iceberg)
         if key is None:
             missing = f"neither the property {CLUSTER_BY} nor a sort order"
             raise ClusterKeyError(f"{self.name} has no cluster key: {missing}; name one with cluster_by")
@@ -180,7 +160,7 @@ class ClusteredTable:
     @cached_property
     def key_curve(self) -> TableCurve:
         """The curve of the key, how it is drawn, and blocks along it."""
-        return TableCurve(self.iceberg, self.key)
+        return TableCurve(self.iceberg, self.key, self._curve)
 
     @property
     def block_bytes(self) -> int:
@@ -212,6 +192,11 @@ class ClusteredTable:
         """The suspension of reclustering that has not ended, or None."""
         return Suspension.of_table(self.iceberg.properties)
 
+    @property
+    def failure(self) -> Failure | None:
+        """The failure of the last attempt to recluster the table, or None."""
+        return Failure.of_table(self.iceberg.properties)
+
     def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
 
@@ -236,9 +221,9 @@ class ClusteredTable:
         return since
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the current snapshot and its ancestors that have not expired, oldest first."""
+        """Return the snapshots that have not expired, oldest first, also those from before the table was replaced."""
         if self._snapshots is None:
-            self._snapshots = self.iceberg.snapshots()
+            self._snapshots = self.iceberg.history()
         return self._snapshots
 
     @overload
@@ -250,9 +235,13 @@ class ClusteredTable:
         return where if where is None else Predicate.parse(self.iceberg, where)
 
     def policy(self, policy: Policy) -> Policy:
-        """Return a policy with the full block of this table, and the tolerance of a curve."""
-        tolerance = CURVE_TOLERANCE if self.key.curve else 1.0
-        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance)
+        """Return a policy with the full block of this table and its size, and the tolerance of a curve."""
+        tolerance, is_small = CURVE_TOLERANCE if self.key.curve else 1.0, False
+        if policy.is_small_table and (current := self.iceberg.current_snapshot()) is not None:
+            rows, size = current.count("total-records"), current.count("total-files-size")
+            if rows is not None and size is not None:
+                is_small = max(rows / policy.block_rows, size / self.block_bytes) < LEAST_FULL_BLOCKS
+        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance, is_small_table=is_small)
 
     @property
     def key_reads(self) -> Reads | None:

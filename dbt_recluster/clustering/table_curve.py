@@ -66,19 +66,26 @@ class TableCurve:
 
     Attributes:
         drawn: The curve that was drawn last, or None if the recorded one holds.
+        unrecorded: The properties that record it.
         sampled: Sampled rows of loads, by the snapshot that added them.
     """
 
-    def __init__(self, iceberg: IcebergTable, key: ClusterKey) -> None:
+    def __init__(self, iceberg: IcebergTable, key: ClusterKey, drawn: Curve | None = None) -> None:
         self._iceberg, self._key = iceberg, key
-        self.drawn: Curve | None = None
+        self.drawn = drawn
+        self._recorded: tuple[dict[str, str], dict[str, int]] | None = None
+        self._decoded: Curve | None = None
+        self.unrecorded: dict[str, str] = {}
         self.sampled: dict[int, SampledLoad] = {}
 
     @property
     def current(self) -> Curve | None:
         """The drawn curve, else the recorded one, or None."""
         if self.drawn is None and self._key.curve:
-            return recorded_curve(self._iceberg.properties, self._key, self._iceberg.field_ids)
+            recorded = curve_properties(self._iceberg.properties), self._iceberg.field_ids
+            if recorded != self._recorded:
+                self._recorded, self._decoded = recorded, recorded_curve(recorded[0], self._key, recorded[1])
+            return self._decoded
         return self.drawn
 
     def blocks(self, blocks: BlockMetadata) -> CurveBlocks:
@@ -139,7 +146,7 @@ class TableCurve:
         drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
         drawn = replace(drawn, ascending=ascending, newest=newest if self._iceberg.branch else last)
         ids = self._iceberg.field_ids
-        properties = as_properties(key, drawn, ids)
+        self.unrecorded = properties = as_properties(key, drawn, ids)
         self.drawn = recorded_curve(properties, key, ids) or drawn
         return properties
 

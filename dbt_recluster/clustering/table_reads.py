@@ -230,7 +230,8 @@ class TableReads:
         """
         self._of_key.clear()
         self.left_out = []
-        declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties, declared)
+        if declared is None:
+            declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties)
         if declared is None:
             known = [(read, self.column_ranges.of_json(read.columns)) for read in self.recorded.reads]
         else:

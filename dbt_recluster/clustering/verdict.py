@@ -1,10 +1,11 @@
-"""How a table stands beside its threshold, and why: verdicts, and the sentences of reasons."""
+"""The verdict on a table, decided here alone from what is known of it, and the sentences of its reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from dbt_recluster.planner import Plan, Reason, Why
 from dbt_recluster.text import count_noun, size
@@ -14,56 +15,94 @@ Verdict = Literal[
     "missing",
     "deep",
     "stuck",
-    "not clusterable",
+    "waiting",
     "suspended",
+    "not clusterable",
     "unclustered",
-    "well clustered by level",
     "well clustered",
 ]
-
-
-class Meaning(NamedTuple):
-    """What a verdict says of a table."""
-
-    text: str
-    by_depth: bool = False  # whether depth and threshold say why
-
-
 # What each says of a table, the worst first.
-VERDICTS: dict[Verdict, Meaning] = {
-    "failing": Meaning("It cannot be read, or its key or options are refused."),
-    "missing": Meaning("A model's table that does not exist."),
-    "deep": Meaning("It is above its threshold, and a recluster would merge blocks.", by_depth=True),
-    "stuck": Meaning(
-        "No merge brings it below its threshold ([reasons](../guides/not-reclustered.md#it-needs-nothing))."
-    ),
-    "not clusterable": Meaning("It has a key of a type without an order, or no bounds of it."),
-    "suspended": Meaning("It is suspended; its depth is shown."),
-    "unclustered": Meaning("It has no cluster key."),
-    "well clustered by level": Meaning(
-        "It is above its threshold, but no level is, by which `peak` and `above_average` merge."
-    ),
-    "well clustered": Meaning("It needs nothing.", by_depth=True),
+VERDICTS: dict[Verdict, str] = {
+    "failing": "It cannot be read, its key or options are refused, or its last recluster failed.",
+    "missing": "A model's table that does not exist.",
+    "deep": "It is above its threshold, and a recluster would merge blocks.",
+    "stuck": "It is above its threshold, and no block may be merged "
+    "([reasons](../guides/not-reclustered.md#it-needs-nothing)).",
+    "waiting": "It is above its threshold, and waits for a condition of its own, or automatic clustering is off.",
+    "suspended": "It is suspended; its depth is shown.",
+    "not clusterable": "It has a key of a type without an order, or no bounds of it.",
+    "unclustered": "It has no cluster key.",
+    "well clustered": "It needs nothing: the whole table is at or below its threshold, or small.",
 }
 
 
-def verdict_of(plan: Plan, *, is_suspended: bool = False) -> Verdict:
-    """Return the verdict of a table that can be clustered, by the plan of its blocks."""
-    if is_suspended:
-        return "suspended"
-    if plan.by_level:
-        return "well clustered by level"
-    if plan.depth <= plan.threshold:
-        return "well clustered"
-    return "deep" if plan.can_merge else "stuck"
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a table. Texts are empty where there is no such fact."""
+
+    missing: str = ""  # why there is no table
+    error: str = ""  # why it cannot be read, or its key or options are refused
+    keyless: str = ""  # why it has no cluster key
+    refusal: str = ""  # why its key cannot be used
+    suspension: str = ""
+    failure: str = ""  # of the last recluster
+    waits: tuple[Reason, ...] = ()  # what keeps builds from reclustering it now
+    plan: Plan = field(default_factory=Plan)  # of the whole table
+    # Of the blocks that a predicate admits, None without one; and the reason to name beside the verdict.
+    admitted: Plan | None = None
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The verdict on a table, and why."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The reasons as one sentence."""
+        return reason_text(self.reasons)
+
+    @property
+    def cause(self) -> str:
+        """The reasons without the depth comparison."""
+        return cause_text(self.reasons)
+
+
+def decide(facts: Facts) -> Standing:
+    """Return the verdict that some facts give."""
+    told: tuple[tuple[Verdict, Stop, str], ...] = (
+        ("missing", Stop.STATED, facts.missing),
+        ("failing", Stop.STATED, facts.error),
+        ("unclustered", Stop.STATED, facts.keyless),
+        ("not clusterable", Stop.STATED, facts.refusal),
+        ("suspended", Stop.SUSPENDED, facts.suspension),
+        ("failing", Stop.FAILED, facts.failure),
+    )
+    for verdict, kind, fact in told:
+        if fact:
+            return Standing(verdict, (Reason(kind, (fact,)),))
+    plan, reasons = facts.plan, (*facts.plan.reasons, *facts.notes)
+    if plan.depth <= plan.threshold or plan.by_level or plan.is_small:
+        return Standing("well clustered", reasons)
+    if not (facts.admitted or plan).can_merge:
+        return Standing("stuck", reasons)
+    return Standing("waiting", facts.waits) if facts.waits else Standing("deep", reasons)
 
 
 class Stop(Enum):
-    """Kinds of reasons to stop that no plan gives: their sentences, with a place for each figure."""
+    """Kinds of reasons that no plan gives: their sentences, with a place for each figure."""
 
+    STATED = "{}"
     SUSPENDED = "suspended since {}"
+    FAILED = "the last recluster failed: {}"
+    AUTOMATIC_OFF = "automatic clustering is off"
     NO_CONDITION_MET = "no condition met: {}"
+    NEXT_AFTER = "next recluster after {}"
     NO_BLOCK_ADMITTED = "no block can hold a row that the predicate admits"
+    LEFT_OUT = "the predicate leaves {} out"
     NO_SET_IN_TIME = "no block set can be rewritten in {} s; one needs about {} s"
     MOST_ROUNDS = "stopped after {} rounds"
     NOT_LOWERED = "the last merge did not lower it, and nothing has arrived since"
@@ -72,15 +111,23 @@ class Stop(Enum):
     # After the reasons of a plan.
     OF_CHANGED_PARTITIONS = "in the {} changed since the last check of the table"
     ARRIVED_LATE = "blocks that arrived meanwhile, {}, are left to the next run"
+    BUDGET_TOO_SMALL = "the budget is smaller than what loads add: about {} a day"
     BUDGET_USED = "budget used; {} left"
     ROUND_DONE = "one round done; {} left"
 
 
 # What the figures of some count.
-_NOUNS = {Stop.OF_CHANGED_PARTITIONS: "partition", Stop.BUDGET_USED: "block", Stop.ROUND_DONE: "block"}
-_NOTES = (Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE)
+_NOUNS = {
+    Stop.OF_CHANGED_PARTITIONS: "partition",
+    **dict.fromkeys((Stop.LEFT_OUT, Stop.BUDGET_USED, Stop.ROUND_DONE), "block"),
+}
+_NOTES = (Stop.LEFT_OUT, Stop.ARRIVED_LATE, Stop.BUDGET_USED, Stop.ROUND_DONE, Stop.BUDGET_TOO_SMALL)
 # What goes before a reason that follows another.
-_LINKS: dict[Enum, str] = {Stop.OF_CHANGED_PARTITIONS: " ", Stop.NOT_LOWERED: ": ", **dict.fromkeys(_NOTES, "; ")}
+_LINKS: dict[Enum, str] = {
+    Stop.OF_CHANGED_PARTITIONS: " ",
+    Stop.NOT_LOWERED: ": ",
+    **dict.fromkeys((*_NOTES, Stop.NO_BLOCK_ADMITTED, Stop.NEXT_AFTER), "; "),
+}
 
 
 def reason_text(reasons: Sequence[Reason]) -> str:
@@ -92,7 +139,7 @@ def reason_text(reasons: Sequence[Reason]) -> str:
 
 
 def cause_text(reasons: Sequence[Reason]) -> str:
-    """Return the part of the sentence that depth, threshold and verdict leave open."""
+    """Return the reasons, without the depth comparison, as one sentence."""
     notes = [reason for reason in reasons if reason.kind in _NOTES]
     return reason_text(notes or [reason for reason in reasons if reason.kind is not Why.DEPTH])
 
@@ -122,10 +169,14 @@ def _sentence(reason: Reason) -> str:
             return f"merging ends at level {level}, reached by {count_noun(count, 'block')}"
         case Why.LEVELS_WITHIN_THRESHOLD, threshold:
             return f"that of each level is at most {threshold:.4g}"
+        case Why.SMALL_TABLE, least:
+            return f"the table has fewer than {least} full blocks, so its depth matters little"
         case Why.NO_GAIN, is_curve:
             return f"no merge would {'pay for itself' if is_curve else 'lower it'}"
         case Why.NO_SET_FITS, budget, needed:
             return f"no block set fits into {size(budget)}; it needs {size(needed, up=True)}"
+        case Stop.BUDGET_TOO_SMALL, need:
+            return Stop.BUDGET_TOO_SMALL.value.format(size(need))
         case Stop() as stop, *figures:
             noun = _NOUNS.get(stop)
             return stop.value.format(*(count_noun(of, noun) if noun else of for of in figures))
@@ -133,6 +184,4 @@ def _sentence(reason: Reason) -> str:
             return "no blocks"
         case Why.SINGLE_KEYS, *_:
             return "all are full blocks of a single key"
-        case Why.RUNS_OVERLAP, *_:
-            return "a depth of 1 would merge further"
     raise AssertionError(reason)

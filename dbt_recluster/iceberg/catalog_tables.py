@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.exceptions import (
     CatalogError,
     CatalogNotFoundError,
+    MissingTableError,
     NotAnIcebergTableError,
     OptionError,
     OtherFormatError,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # A table name may end in one of these, which Iceberg's catalogs resolve to a branch or an older snapshot.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
+_NO_SUCH_TABLE = [
+    f"org.apache.spark.sql.catalyst.analysis.NoSuch{what}Exception" for what in ("Database", "Namespace", "Table")
+]
 _BY_ARGUMENT = "and a branch other than main by the argument branch"
 # Errors of catalogs in which every table has a namespace.
 _NO_ROOT = (
@@ -91,14 +95,33 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
         message = short_message(e).rstrip(".")
         if base and _TIME_TRAVEL.fullmatch(last):
             message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
+        is_missing = is_caused_by(e, *_NO_SUCH_TABLE)
         if len(base) > 1 and not has_catalog(spark, base[0]):
             message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
-        raise NotAnIcebergTableError(f"{join_parts(given)} cannot be loaded: {message}") from e
+            current = java_session(spark).sessionState().catalogManager().currentCatalog()
+            is_missing |= str(current.name()) == "spark_catalog"  # another may have nested namespaces, and not answer
+        kind = MissingTableError if is_missing else NotAnIcebergTableError
+        raise kind(f"{join_parts(given)} cannot be loaded: {message}") from e
     _check_is_main_branch(spark, given, loaded)
     parts = (*resolved.identifier().namespace(), resolved.identifier().name())
     if any("/" in part for part in parts):
         raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
     return ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table()
+
+
+def current_metadata_file(spark: SparkSession, name: str) -> str:
+    """Return the current metadata file of a table, by one read of its catalog; errors as of :func:`load_table`."""
+    resolved = resolve(spark, name_parts(name))
+    # A cached table may be another one, dropped since.
+    resolved.catalog().invalidateTable(resolved.identifier())
+    return str(load_table(spark, name)[1].operations().current().metadataFileLocation())
+
+
+def check_catalog(spark: SparkSession, table: str) -> None:
+    """Raise a CatalogError if the catalog of a table does not answer."""
+    with raise_as(CatalogError, f"the catalog of {table} does not answer"):
+        resolved = resolve(spark, name_parts(table))
+        resolved.catalog().namespaceExists(resolved.identifier().namespace())
 
 
 def no_catalog(name: str) -> str:
@@ -140,7 +163,7 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
         what = f"the metadata table {last} of a table"
     else:
         return
-    raise NotAnIcebergTableError(f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}")
+    raise OtherFormatError(f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}")
 
 
 def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:
@@ -161,7 +184,12 @@ def _namespaces(spark: SparkSession, plugin: Any, parent: Parts) -> Iterator[Par
 def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Parts) -> list[str]:
     # Spark's catalog would list views and tables of other formats too.
     levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_strings(spark, namespace))
-    tables = plugin.icebergCatalog().listTables(levels)
+    try:
+        tables = plugin.icebergCatalog().listTables(levels)
+    except Exception as e:
+        if namespace and is_caused_by(e, "org.apache.iceberg.exceptions.NoSuchNamespaceException"):
+            return []  # dropped since it was listed
+        raise
     # For its root, a catalog may list the tables of all namespaces.
     names = sorted((*table.namespace().levels(), str(table.name())) for table in java_items(tables))
     return [join_parts((catalog, *name)) for name in names]

@@ -112,11 +112,12 @@ class RoundCommit:
 
     def _attempt(self) -> IcebergTable:
         """Make attempts until one succeeds; return the table in a state that has the snapshots."""
+        summary = self.record.summary(self.remaining)
         retries = self.table.number_property("commit.retry.num-retries", 4, least=0)
         while True:
             try:
                 with table_lock(self.table.lock_name):
-                    return self._send()
+                    return self._send(summary)
             except _ConflictError as conflict:
                 # Validate the next attempt from this snapshot; otherwise a delete in between goes unnoticed. Another
                 # thread may refresh the table at any time.
@@ -130,6 +131,8 @@ class RoundCommit:
                     self._exclude_changed(current)
                 if not self.remaining or self.conflicts == MAX_ATTEMPTS * (1 + retries):
                     self._give_up(conflict.cause)
+                if conflict.is_of_blocks:
+                    summary = self.record.summary(self.remaining)
                 back_off(self.conflicts)
 
     def _give_up(self, cause: BaseException) -> NoReturn:
@@ -139,10 +142,10 @@ class RoundCommit:
             orphans=self.orphans,
         ) from cause
 
-    def _send(self) -> IcebergTable:
+    def _send(self, summary: Mapping[str, str]) -> IcebergTable:
         """Make one attempt; return the table as it was committed."""
         try:
-            transaction, added = self._transaction()
+            transaction, added = self._transaction(summary)
         except ConcurrentChangeError as e:
             self._give_up(e)
         except Exception as e:
@@ -164,7 +167,7 @@ class RoundCommit:
         # If Iceberg has applied the changes again, these are the ones that it sent last.
         return transaction.table
 
-    def _transaction(self) -> tuple[Transaction, Mapping[int, Sequence[RewrittenGroup]]]:
+    def _transaction(self, summary: Mapping[str, str]) -> tuple[Transaction, Mapping[int, Sequence[RewrittenGroup]]]:
         """Return the transaction, and the groups that its snapshots replace by their ids."""
         # After another commit Iceberg applies the changes again, and none may fail then: Iceberg would take that for a
         # failed commit and delete its manifests, even if the catalog has it and only the answer was lost. So committed
@@ -172,7 +175,7 @@ class RoundCommit:
         transaction = Transaction.begin(self.table)
         try:
             self.change.add_to(transaction)
-            added = self._rewrite(transaction)
+            added = self._rewrite(transaction, summary)
             _carry_statistics(transaction)
             all_replaced = len(self.remaining) == len(self.groups)
             levels = {snapshot_id: run[0].source.level for snapshot_id, run in added.items()}
@@ -185,9 +188,8 @@ class RoundCommit:
             raise
         return transaction, added
 
-    def _rewrite(self, transaction: Transaction) -> dict[int, list[RewrittenGroup]]:
+    def _rewrite(self, transaction: Transaction, summary: Mapping[str, str]) -> dict[int, list[RewrittenGroup]]:
         """Replace the files of each run; return the runs by the ids of their snapshots."""
-        summary = self.record.summary(self.remaining)
         added = {}
         by_run = sorted(self.remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):

@@ -108,6 +108,15 @@ def branch_heads(table: Any) -> dict[str, int]:
     return {name: int(ref.snapshotId()) for name, ref in refs.items() if ref.isBranch()}
 
 
+def _line(by_id: Mapping[int, Snapshot], head: int | None) -> list[Snapshot]:
+    """Return a snapshot and its known ancestors, oldest first."""
+    line = []
+    while head is not None and head in by_id:
+        line.append(by_id[head])
+        head = line[-1].parent
+    return line[::-1]
+
+
 # Properties to set, or to remove if they are None.
 PropertyChanges = Mapping[str, str | None]
 
@@ -228,12 +237,30 @@ class IcebergTable:
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
-        known = read_snapshots(self.spark, java_list(self.spark, self.java.snapshots()))
-        by_id, line, parent = {s.id: s for s in known}, [], self.snapshot_id
-        while parent in by_id:
-            line.append(by_id[parent])
-            parent = line[-1].parent
-        return line[::-1]
+        return _line({s.id: s for s in self._known_snapshots()}, self.snapshot_id)
+
+    def history(self) -> list[Snapshot]:
+        """Return the snapshots of the branch that have not expired, oldest first.
+
+        A replaced main branch begins a new line, and the table keeps the snapshots of the old one, which come before.
+        """
+        known = {s.id: s for s in self._known_snapshots()}
+        line = _line(known, self.snapshot_id)
+        if self.branch is not None or len(line) == len(known):
+            return line
+        current = [int(entry.snapshotId()) for entry in java_items(self.java.history())]
+        while line and line[0].parent is None and (ids := {s.id for s in line}):
+            first = next((place for place, snapshot_id in enumerate(current) if snapshot_id in ids), 0)
+            current = current[:first]
+            before = _line(known, current[-1]) if current else []
+            if not before:
+                break
+            line = [*before, *line]
+        return line
+
+    def _known_snapshots(self) -> list[Snapshot]:
+        """Return all snapshots of the table, in the order of their commits."""
+        return read_snapshots(self.spark, java_list(self.spark, self.java.snapshots()))
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if it has expired."""

@@ -28,7 +28,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.iceberg.session.internals import scan_filters
 from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, java_session, jvm
-from dbt_recluster.iceberg.session.redaction import raise_as, short_message
+from dbt_recluster.iceberg.session.redaction import raise_as, short_message, silence_query_errors
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
 from dbt_recluster.key.types import BoolArray, ColumnType, Text, column_type
@@ -157,6 +157,7 @@ def _planned(table: IcebergTable, query: str) -> Any:
     """Return Spark's optimized ``QueryExecution`` of a query; a command is refused without being run."""
     spark = table.spark
     activate(spark)
+    silence_query_errors()
     root = jvm(spark).org.apache.spark.sql
     state = java_session(spark).sessionState()
     beginning = f"It begins {shortened(query)!r}"

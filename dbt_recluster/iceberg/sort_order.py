@@ -54,6 +54,15 @@ def valid_cluster_key(table: IcebergTable) -> ClusterKey | None:
     return None
 
 
+def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
+    """Return the key that a model has set, or None."""
+    text = properties.get(table_properties.CLUSTER_BY)
+    try:
+        return None if text is None else parse_cluster_key(text)
+    except ClusterKeyError as e:
+        raise ClusterKeyError(f"table property {table_properties.CLUSTER_BY}: {e}") from None
+
+
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
     """Whether a table has exactly this cluster key."""
     return valid_cluster_key(table) == key
@@ -125,6 +134,8 @@ class TableChange:
                 term = getattr(expressions, name)(item.column, *item.transform.arguments)
                 order.asc(term, table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
+            if table_properties.CLUSTER_BY not in {**table.properties, **self.properties}:
+                transaction.set_properties({table_properties.SORT_ORDER: str(table.sort_order_id)})
         if missing := self._missing(table):
             transaction.set_properties(missing)
 
@@ -133,22 +144,22 @@ class TableChange:
         actual = table.properties
         needed: dict[str, str | None] = {**self.properties}
         if self.key is not None:
-            wanted = clustering_properties(self.key, len(table.java.schema().columns()))
-            needed |= {name: value for name, value in wanted.items() if name not in actual}
-            ids, prefix = table.field_ids, table_properties.CURVE_PREFIX
-            on_curve = {
-                table_properties.curve_property(item.column): ids.get(item.column) for item in self.key.on_curve
-            }
-            former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
-            needed |= dict.fromkeys(former)
+            with_key = key_properties(self.key, len(table.java.schema().columns()), actual)
             # Boundaries follow a renamed column.
-            moved = {_column_id(actual[name]): actual[name] for name in former}
-            new = on_curve.keys() - {*actual, *needed}
-            needed |= {name: moved[on_curve[name]] for name in new if on_curve[name] in moved}
+            moved = {
+                _column_id(actual[name]): actual[name]
+                for name in with_key
+                if name.startswith(table_properties.CURVE_PREFIX)
+            }
+            needed |= with_key
+            for item in self.key.on_curve:
+                name, column_id = table_properties.curve_property(item.column), table.field_ids.get(item.column)
+                if name not in {*actual, *needed} and column_id in moved:
+                    needed[name] = moved[column_id]
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.SETTLED))
+                needed[table_properties.CLUSTER_BY] = None
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 
@@ -230,16 +241,26 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     return {**bounds, table_properties.ROW_GROUP_BYTES: str(max(4 * 2**20, columns * 128 * 2**10))}
 
 
+def key_properties(key: ClusterKey | None, columns: int, actual: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the properties that a table's key needs beside ``actual`` ones, and None for those of a former key."""
+    on_curve = {table_properties.curve_property(item.column) for item in (key.on_curve if key else ())}
+    of_curves = (table_properties.CURVE_PREFIX, *([] if on_curve else [table_properties.SETTLED]))
+    former = [name for name in actual if name.startswith(of_curves) and name not in on_curve]
+    wanted = clustering_properties(key, columns) if key else {}
+    return {**dict.fromkeys(former), **{name: value for name, value in wanted.items() if name not in actual}}
+
+
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
     """Remove everything that dbt-recluster keeps in a table, in one commit, or with ``dry_run`` only return it.
 
     Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order. Return the
-    sort order to clear, or None if no model has set one, and the properties to remove.
+    sort order to clear, or None if neither a model nor a recluster has set it, and the properties to remove.
     """
     with Transaction.alone(table) as transaction:
         properties, order = table.properties, None
         names = sorted(name for name in properties if name.startswith(table_properties.PREFIX))
-        if table_properties.CLUSTER_BY in names:
+        is_by_hand = properties.get(table_properties.SORT_ORDER) == str(table.sort_order_id)
+        if table_properties.CLUSTER_BY in names or is_by_hand:
             order = sort_order_text(table) or None
             mode = table_properties.DISTRIBUTION_MODE
             if properties.get(mode) in ("range", "none"):  # a model's key sets no other

@@ -56,9 +56,14 @@ class TableProperty(str):
 
 CLUSTER_BY: Final[str] = TableProperty(
     "recluster.cluster_by",
-    "The key that the model has set, or one with a curve, whoever has set it. It tells a sort order of the model from "
-    "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
+    "The key set by the model, or any key with a curve. Its presence marks the sort order as ours; a curve counts as "
+    "the key while the sort order has the columns before it.",
     "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
+)
+SORT_ORDER: Final[str] = TableProperty(
+    "recluster.sort_order",
+    "The id of the sort order that a recluster by hand has set.",
+    "`remove_clustering` leaves that sort order.",
 )
 OPTION_PREFIX: Final[str] = TableProperty(
     "recluster.option.",
@@ -112,6 +117,11 @@ SUSPENDED: Final = TableProperty(
     "recluster.suspended",
     "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
+)
+FAILURE: Final = TableProperty(
+    "recluster.failure",
+    "When the last attempt to recluster the table failed, and why; the next one that succeeds removes it.",
+    "The table counts as failing only where its failure is met again.",
 )
 METRICS_PREFIX: Final[str] = TableProperty(
     "write.metadata.metrics.column.",

@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
+    Interrupted,
     KeyTypeError,
     ManifestError,
     NotAnIcebergTableError,
@@ -31,16 +33,15 @@ from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog,
 from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
-from dbt_recluster.iceberg.sort_order import TableChange, valid_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
+from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
+from dbt_recluster.operations.arguments import METRICS, TABLE, Argument
 from dbt_recluster.operations.declaration import (
-    METRICS,
-    TABLE,
     Answer,
-    Argument,
     Call,
     Context,
     Operation,
@@ -48,7 +49,15 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import EVERY_TABLE, MODEL_OPTIONS, Node, Target, choose, has_table, recorded_key
+from dbt_recluster.operations.tables import (
+    CLUSTERED,
+    EVERY_TABLE,
+    MODEL_OPTIONS,
+    Node,
+    Target,
+    choose,
+    has_table,
+)
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 
@@ -70,16 +79,22 @@ examples:
   dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
   spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
   spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
+  dbt-recluster recluster --namespace lake.sales --every 5m --properties-file lake.conf
   dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
 
 exit codes:
-  0    done, or nothing to do
+  0    done, or nothing to do; with --every, ended by Ctrl-C or SIGTERM
   1    a table failed (the others were tried), or Spark or the catalog cannot be reached
-  2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
+  2    refused before anything was done: wrong usage, or no table that exists with valid options and key
+  3    all done, and clustering-overview found a verdict of --fail-on, or failing
   130  interrupted; a round that was not committed changed nothing
 
 Each command has its own help: dbt-recluster recluster --help
 """
+_EVERY = (
+    "stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a byte "
+    "first; with --json, one line for each pass"
+)
 _JOB = "print the path of the file to give to spark-submit"
 
 
@@ -88,7 +103,8 @@ class Exit(IntEnum):
 
     DONE = 0
     FAILED = 1
-    WRONG_USAGE = 2
+    REFUSED = 2
+    BAD_VERDICT = 3
     INTERRUPTED = 130
 
 
@@ -105,6 +121,7 @@ class Request(argparse.Namespace):
     select: list[str] | None
     renamed: Mapping[str, str]
     arguments: Mapping[str, Any]
+    every: float | None = None  # seconds
     lake: str | None
     settings: Mapping[str, str]
     properties_file: Path | None
@@ -130,9 +147,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = redaction.redact(message)
         if self.as_json:
-            print(json.dumps(answer_of(None, Exit.WRONG_USAGE, message, [])), flush=True)
+            print(json.dumps(answer_of(None, Exit.REFUSED, message, [])), flush=True)
         with standard_error():
-            self.exit(Exit.WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+            self.exit(Exit.REFUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def answer_of(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
@@ -171,6 +188,8 @@ def _wrong_choice(request: Request, operation: Operation) -> str | None:
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
+    if request.lake is not None and request.every is not None:
+        return "--lake is for one process at a time: with --every nobody else could load its tables"
     is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
         if is_selected or request.renamed:
@@ -217,6 +236,8 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
                 group.add_argument(name, help=text, **facts)
         for argument in operation.arguments:
             _add_argument(command, argument)
+        if operation.name == "recluster":
+            command.add_argument("--every", help=_EVERY, type=_value(parse_interval), metavar="INTERVAL")
     commands.add_parser(
         "job",
         help=_JOB,
@@ -236,7 +257,7 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     text, facts = _help(argument.meaning).rstrip("."), dict[str, Any]()
     if argument.metavar:
         text = f"{text} (default: {argument.otherwise})"
-        facts = {"action": "append"} if argument.is_list else {"type": _value(argument.parse)}
+        facts = {"action": "append"} if argument.is_list else {}
         facts["metavar"] = argument.metavar
     else:  # one that is false by default is only ever turned on
         is_off = argument.default is False
@@ -249,12 +270,21 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
 
     def convert(text: str) -> Any:
         try:
-            parse_value("it", text)
+            return parse_value("it", text)
         except ReclusterError as e:
             raise argparse.ArgumentTypeError(str(e)) from None
-        return text
 
     return convert
+
+
+def _name(of: str) -> Callable[[str], str]:
+    """Return a type for argparse: the name of a table or a namespace."""
+
+    def checked(_: str, text: str) -> str:
+        name_parts(text, of)
+        return text
+
+    return _value(checked)
 
 
 def _file(text: str) -> Path:
@@ -277,11 +307,11 @@ _COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
     "which tables": {
         "tables": (
             "a table, as Spark names it: catalog.namespace.table",
-            {"nargs": "*", "type": _value(lambda _, text: name_parts(text)), "metavar": "TABLE"},
+            {"nargs": "*", "type": _name("table"), "metavar": "TABLE"},
         ),
         "--namespace": (
             "every table of a namespace that has a cluster key: lake.sales",
-            {"type": _value(lambda _, text: name_parts(text, "namespace")), "metavar": "NAME"},
+            {"type": _name("namespace"), "metavar": "NAME"},
         ),
         "--catalog": (
             "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
@@ -349,11 +379,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 spark_session(request.settings, request.properties_file, request.lake) as spark,
                 job_group(spark, PROGRAM),
             ):
-                return job.run(spark)
+                return job.run(spark) if request.every is None else job.stay(spark, request.every)
+        except Interrupted as e:
+            return job.stop(str(e), Exit.INTERRUPTED if request.every is None else Exit.DONE)
         except KeyboardInterrupt as e:
             return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
         except Exception as e:  # whatever fails is one line and an exit code
-            return job.stop(job.explain(e), Exit.WRONG_USAGE if isinstance(e, _WRONG_USAGE) else Exit.FAILED)
+            is_usage = isinstance(e, _WRONG_USAGE) and not job.passes
+            return job.stop(job.explain(e), Exit.REFUSED if is_usage else Exit.FAILED)
 
 
 class _Job(Context):
@@ -373,7 +406,11 @@ class _Job(Context):
         self._metadata_files: dict[str, str] = {}  # as the tables were opened, by name
         self._manifest: Manifest | None = None
         self._nodes: list[Node] = []  # of the manifest: all, or those that are selected and built
+        self._targets_of_project: list[Target] | None = None
+        self._changed: ChangedTables | None = None  # with --every
+        self.passes = 0
         self.trigger = "manual" if request.run_results is None else "run"
+        self.gain_first = request.every is not None
 
     def read_manifest(self) -> None:
         """Read the manifest, the run results and the selection, if they are given."""
@@ -395,8 +432,9 @@ class _Job(Context):
         request, settings = self._request, self._request.settings
         given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
         # What these name may change without a commit.
-        others = [request.manifest, request.lake, given.get("reads"), given.get(METRICS.name), given.get("dry_run")]
-        is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules
+        others = [request.manifest, request.lake, request.every]
+        others += (given.get(name) for name in ("reads", METRICS.name, "dry_run"))
+        is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules and find_spec("pyspark") is not None
         if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
             return False
         self._unchanged = UnchangedTables({**starter.outside_settings(request.properties_file), **settings}, given)
@@ -408,37 +446,57 @@ class _Job(Context):
     def _remember(self, answer: Answer) -> None:
         """Remember a table to which nothing is to be done until somebody writes to it."""
         result, metadata_file = answer.result, self._metadata_files.get(answer.table)
-        if self._unchanged is None or metadata_file is None or result is None or answer.warnings:
-            return
+        if self._unchanged is None or metadata_file is None or result is None:
+            return  # of another operation, or failed
         if not (result.rounds or result.limited or result.suspended):
             self._unchanged.remember(answer, metadata_file)
 
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
-        for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
+        chosen = targets = self._targets()
+        if self._changed is not None:
+            targets = self._changed.of(chosen)
+        for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
             self._remember(answer)
-        return self.finish()
+        if self._changed is not None:
+            self._changed.record(targets, self._answers)
+        return self.finish(self._project(chosen))
 
-    def finish(self) -> int:
+    def stay(self, spark: SparkSession, interval: float) -> NoReturn:
+        """Work on the tables that have changed, pass after pass, until a signal or an error ends it."""
+        self._changed = ChangedTables(spark, interval)
+        while True:
+            self._changed.begin()
+            self.run(spark)
+            self.passes += 1
+            self._answers, self._left_out, self._code, self._opened = [], 0, None, None
+            self._changed.wait()
+
+    def finish(self, project: Collection[str] | None = None) -> int:
         """Print what comes after the last table, and return the exit code."""
         operation, request = self._operation, self._request
-        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments)):
+        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments), project):
             _note(warning)
         if operation.finish is not None:
             self._summary = operation.end(self._answers, request.arguments)
             if self._answers and self._summary.text:
                 self._print(self._summary.text)
-        if self._left_out or not self._answers:
+        if not self.passes and (self._left_out or not self._answers):
             _note(self._left_out_line())
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
+        code = Exit.DONE
+        if failed:
+            code = Exit.REFUSED if all(answer.is_refused for answer in self._answers) else Exit.FAILED
+        elif self._summary.error:
+            code = Exit.BAD_VERDICT
         if self._summary.error:
             _note(self._summary.error)
-        return self._end(Exit.FAILED if failed or self._summary.error else Exit.DONE, self._summary.error)
+        return self._end(code, self._summary.error)
 
     def stop(self, error: str, code: int) -> int:
         """End early, unless all tables had their turn: a signal may arrive after that."""
@@ -446,7 +504,7 @@ class _Job(Context):
             return self._code
         error = redaction.without_known_secrets(error)
         _note(f"{PROGRAM}: {error}")
-        return self._end(code, error)
+        return self._end(code, error if code else None)
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
@@ -472,8 +530,8 @@ class _Job(Context):
             return False
         if not self._operation.is_rewrite:
             return True
-        given = None if options is None else options.automatic_clustering
-        automatic = bool(MODEL_OPTIONS["automatic_clustering"].of_table(iceberg.properties, given))
+        recorded = MODEL_OPTIONS["automatic_clustering"]
+        automatic = recorded.of_table(iceberg.properties) if options is None else options.automatic_clustering
         self._left_out += not automatic
         if not automatic and options is not None and not self._request.arguments.get("dry_run"):
             TableChange(properties=options.recorded(iceberg.properties)).commit(iceberg)
@@ -484,8 +542,8 @@ class _Job(Context):
         return {} if self._manifest is None else self._manifest.queries(unique_id)
 
     def progress(self) -> ProgressCallback | None:
-        """Return a callback that shows the progress of one recluster, on a terminal."""
-        return ProgressLines(_note, sys.stderr) if sys.stderr.isatty() else None
+        """Return a callback that shows the progress of one recluster."""
+        return ProgressLines(_note, sys.stderr)
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line; print its traceback with ``--debug``."""
@@ -493,14 +551,28 @@ class _Job(Context):
             _note(redaction.redact("".join(traceback.format_exception(error))))
         return redaction.without_known_secrets(redaction.short_message(error))
 
+    def _project(self, targets: Sequence[Target]) -> Collection[str] | None:
+        """Return all tables that the metrics file of this command is for; None if only some of them are named."""
+        if self._manifest is not None:
+            return {target.relation for target in CLUSTERED.targets(self._manifest.nodes.values())}
+        return None if self._request.tables else {target.relation for target in targets}
+
     def _targets(self) -> list[Target]:
         request = self._request
         if self._manifest is not None:
-            return self._targets_of_manifest()
+            if self._targets_of_project is None:
+                self._targets_of_project = self._targets_of_manifest()
+            return self._targets_of_project
         if request.catalog is not None:
             names = tables_of_catalog(self._spark, request.catalog)
         elif request.namespace is not None:
-            names = tables_of_namespace(self._spark, request.namespace)
+            try:
+                names = tables_of_namespace(self._spark, request.namespace)
+            except CatalogNotFoundError as e:
+                if not self.passes:
+                    raise
+                _note(f"{PROGRAM}: {e}")  # it may return
+                names = []
         else:
             known = {answer.table for answer in self._answers}
             names = [name for name in request.tables if name not in known]
@@ -511,8 +583,7 @@ class _Job(Context):
         request, nodes, eligible, of = self._request, self._nodes, self._operation.eligible, "this project"
         if request.select is not None:
             eligible, of = EVERY_TABLE if eligible.by_default else eligible, "the selection"
-        is_any = any(has_table(node) and eligible.admits(node) for node in nodes)
-        if request.run_results is not None and not is_any:
+        if request.run_results is not None and not any(eligible.targets(nodes)):
             return []
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),
@@ -613,4 +684,5 @@ def spark_session(
         yield spark
     finally:
         if is_own:
-            spark.stop()
+            with suppress(Exception):  # its JVM may have ended, as the error of the block says
+                spark.stop()

@@ -142,7 +142,7 @@ class Manifest:
                 f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
-        return set() if arguments.get("empty") else {each for each in known if ids[each] == "success"}
+        return set() if arguments.get("empty") else {each for each in known if ids[each] in ("success", "warn")}
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads the table of a node, directly or through views, by the reader's id."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.iceberg.session.environment import ICEBERG_CATALOG, package_version
-from dbt_recluster.iceberg.session.local_spark import cache_directory
+from dbt_recluster.iceberg.session.local_spark import cache_directory, replace_file
 from dbt_recluster.names import name_parts
 from dbt_recluster.operations.declaration import Answer
 
@@ -53,23 +53,22 @@ class UnchangedTables:
             known = json.loads(file.read_text("utf-8"))
             if time.time() - known["at"] > _SECONDS or self._metadata_file(table) != known["metadata_file"]:
                 return None
+            since = time.strftime("%H:%M:%S", time.localtime(known["at"]))
+            reason = f"nothing was written since the check at {since}"
+            text = f"{known['text']} ({reason})"
+            return Answer(table, {**known["values"], "reason": reason}, text, warnings=known["warnings"])
         except Exception as e:  # Spark looks, and says what is wrong
             logger.debug("%s: pyiceberg does not know whether it has changed: %s", table, type(e).__name__)
             return None
-        since = time.strftime("%H:%M:%S", time.localtime(known["at"]))
-        reason = f"nothing was written since the check at {since}"
-        return Answer(table, {**known["values"], "reason": reason}, f"{known['text']} ({reason})")
 
     def remember(self, answer: Answer, metadata_file: str) -> None:
         """Record that nothing was to be done to a table that was read from this metadata file."""
         if (file := self._file(answer.table)) is None:
             return
-        known = {"metadata_file": metadata_file, "at": time.time(), "values": answer.values, "text": answer.text}
+        known = {name: getattr(answer, name) for name in ("values", "text", "warnings")}
         with suppress(OSError, TypeError, ValueError):
             file.parent.mkdir(0o700, exist_ok=True)
-            partial = file.with_suffix(".partial")
-            partial.write_text(json.dumps(known), "utf-8")
-            partial.replace(file)
+            replace_file(file, json.dumps({**known, "metadata_file": metadata_file, "at": time.time()}).encode())
 
     def _file(self, table: str) -> Path | None:
         """Return the file of a table, or None if its catalog cannot be asked."""

@@ -1,35 +1,54 @@
-"""Operations: each is a typed function of a :class:`Call`, from which everything that offers it is made.
+"""Operations: the command, the macros, the Python interface and the reference are generated from their signatures.
 
-The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning. Parameters
-without one are for Python alone.
+The signature gives the arguments, by annotations with an :class:`Argument`, and the docstring their meaning.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
+import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from dbt_recluster.advice.cost_model import PriceList, parse_prices
-from dbt_recluster.advice.overview import Overview, parse_metrics_file, table_overview, write_metrics
-from dbt_recluster.clustering import options
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
+from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.exceptions import BudgetSpentError, OptionError
+from dbt_recluster.clustering.table_state import Failure, FailureFile
+from dbt_recluster.clustering.verdict import Facts, decide
+from dbt_recluster.exceptions import (
+    BudgetSpentError,
+    ClusterKeyError,
+    MissingTableError,
+    NotAnIcebergTableError,
+    OptionError,
+    OtherFormatError,
+    PredicateError,
+    UnsupportedTableError,
+)
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
-from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target, recorded_key
+from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.iceberg.sort_order import recorded_key, sort_order_text, valid_cluster_key
+from dbt_recluster.iceberg.table_properties import FAILURE
+from dbt_recluster.operations.arguments import (
+    BUDGET,
+    METRICS,
+    TABLE,
+    Argument,
+    arguments_of,
+    meaning_of,
+    read_arguments,
+)
+from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, written_options
+from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -67,34 +86,73 @@ class RunBudget:
         self._spent += count
 
 
-class Context:
-    """Where operations run: dbt, the command, or, as here, Python."""
+class Context(ABC):
+    """Where operations run: dbt, the command or Python."""
 
     budget = RunBudget()  # for all tables together
+    gain_first = False  # whether the tables that gain most for a byte come first without a budget, too
     trigger = "manual"  # or ``run`` after a build
     resume = ""  # the command that resumes a suspended table, with ``%s`` for its name
     absent = ""  # why :meth:`exists` is false, for the line of a rewrite; empty for no line
     records_options = False  # whether a recluster records the model's options with the table
+    off_by = ""  # what keeps builds from reclustering their tables: ``var`` or ``environment``
+    failures: FailureFile | None = None  # of tables that cannot record them
 
+    @abstractmethod
     def open(self, relation: str) -> ClusteredTable:
-        """Open a table under the key of its sort order."""
-        raise NotImplementedError
+        """Open a table under its own key."""
 
+    @abstractmethod
     def exists(self, target: Target) -> bool:
         """Return whether to work on a table that the user did not name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads a node's table, by name."""
-        raise NotImplementedError
+
+    def own_configs(self, unique_id: str) -> Collection[str] | None:  # noqa: ARG002
+        """Return the configs that a node's own files set; None if they cannot be told from those of dbt_project.yml."""
+        return None
 
     def progress(self) -> ProgressCallback | None:
         """Return a callback for the progress of one recluster, or None."""
         return None
 
+    @abstractmethod
     def explain(self, error: Exception) -> str:
         """Return an error in one line."""
-        raise NotImplementedError
+
+
+@dataclass
+class _InPython(Context):
+    """In Python, where the caller names one table or has opened it."""
+
+    table: ClusteredTable
+
+    def open(self, relation: str) -> ClusteredTable:  # noqa: ARG002
+        return self.table
+
+    def exists(self, target: Target) -> bool:  # noqa: ARG002
+        return True
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:  # noqa: ARG002
+        return {}
+
+    def explain(self, error: Exception) -> str:
+        return short_message(error)
+
+
+# Errors of input, raised before anything is done to the table.
+_REFUSED = (
+    ClusterKeyError,
+    MissingTableError,
+    OptionError,
+    OtherFormatError,
+    PredicateError,
+    UnsupportedTableError,
+)
+# Errors that end an operation before it tries to recluster the table.
+_NO_ATTEMPT = (*_REFUSED, BudgetSpentError, NotAnIcebergTableError)
 
 
 @dataclass
@@ -113,18 +171,15 @@ class Call:
 
     @cached_property
     def opened(self) -> ClusteredTable:
-        """The table under the key of its sort order, on the operation's branch."""
+        """The table under its own key, on the operation's branch."""
         table, branch = self.context.open(self.target.relation), self.arguments.get("branch")
         return table if branch is None else table.on_branch(branch)
 
     @cached_property
     def table(self) -> ClusteredTable:
-        """The table under the key of the operation, else of its model, else of its sort order."""
-        own, key = self.target.options, self.arguments.get("cluster_by")
-        if key is None:
-            key = recorded_key(self.opened.iceberg.properties) if own is None else own.cluster_by
-            if own is None and key is not None and key.missing_from(self.opened.columns):
-                key = table_cluster_key(self.opened.iceberg) or key  # follows renamed columns
+        """The table under the key of the operation, else of its model, else its own."""
+        model, key = self.target.options, self.arguments.get("cluster_by")
+        key = model.cluster_by if key is None and model is not None else key
         return self.opened if key is None else self.opened.under(key)
 
     @cached_property
@@ -132,64 +187,76 @@ class Call:
         """The project's queries of the table, by name."""
         return self.context.queries(self.target.unique_id) if self.target.unique_id else {}
 
-    def options(self, **more: Any) -> ReclusterOptions:
-        """Return the options of the model, else those that the table records, overridden by the arguments."""
-        names = [*RECLUSTER_OPTIONS, "dry_run"]
-        given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
-        if self.target.options is None:
-            return self.opened.options(**given, **more)
-        return replace(self.target.options.recluster, **given, **more)
+    def options(self, *, own: Collection[str] = (), **more: Any) -> ReclusterOptions:
+        """Return the options of the model, else those that the table records, overridden by arguments but ``own``."""
+        names, model = {*RECLUSTER_OPTIONS, "dry_run"}.difference(own), self.target.options
+        given = {name: value for name in names if (value := self.arguments.get(name)) is not None} | more
+        recorded = MODEL_OPTIONS["automatic_clustering"]
+        automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
+        given["automatic"] = automatic and not self.context.off_by
+        if model is None:
+            return self.opened.options(**given)
+        return replace(model.recluster, **given)
 
+    def options_in_effect(self, *, own: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+        """Return each option's name and value as they are written, or its default in words, and its origin."""
+        arguments = {name: self.arguments.get(name) for name in set(MODEL_OPTIONS).difference(own)}
+        found = {}
+        for name, option in MODEL_OPTIONS.items():
+            if self.target.options is None and not (option.is_recorded or name == "cluster_by"):
+                continue  # only a model has it
+            where, value, origin = option.config, arguments.get(name), "argument"
+            if value is None and name in self._written:
+                where, value, origin = self._written[name]
+            if value is None:
+                value, origin = option.otherwise, "default"
+            found[name] = {"name": where, "value": value, "origin": origin}
+        if self.context.off_by:
+            found["automatic_clustering"] |= {"value": False, "origin": self.context.off_by}
+        if (total := self.context.budget.total) is not None:
+            with suppress(OptionError):  # the verdict says what is wrong
+                if total < (self.options(own=own).max_bytes or math.inf):
+                    found["max_bytes"] = {"name": BUDGET.var, "value": total, "origin": "var"}
+        return found
 
-@dataclass(frozen=True)
-class Argument:
-    """An argument of an operation; ``max_bytes`` is ``--max-bytes`` on the command line."""
+    @cached_property
+    def _written(self) -> dict[str, tuple[str, Any, str]]:
+        """The name, the value and the origin of the options that the project or the table sets."""
+        if (model := self.target.options) is None:
+            table = self.opened.iceberg
+            has_recorded = str(recorded_key(table.properties)).lower() == str(valid_cluster_key(table)).lower()
+            return written_options(table.properties, "" if has_recorded else sort_order_text(table))
+        of_node = self.context.own_configs(self.target.unique_id) if self.target.unique_id else None
 
-    parse: Parser  # reads a value other than None
-    metavar: str = "VALUE"  # stands for the value in help; empty for one that is true or false
-    meaning: str = ""  # a sentence for the reference and for help
-    otherwise: str = ""  # the default in words
-    name: str = ""
-    default: Any = None
-    is_list: bool = False  # whether the command line may repeat it
-    var: str = ""  # the var of a dbt project that stands in for it
+        def origin(config: str) -> str:
+            return "project" if of_node is None else "model" if config in of_node else "dbt_project.yml"
 
-    def read(self, value: Any) -> Any:
-        """Return a value, checked; the default for None."""
-        return self.default if value is None else self.parse(self.name, value)
+        return {name: (of, value, origin(of.rpartition(".")[0] or of)) for name, (of, value) in model.written.items()}
 
-    def of_var(self, var: Callable[..., Any]) -> Any:
-        """Return the value of its var, checked, by dbt's ``var``; the default if the project does not set it."""
-        value = var(self.var, None)
-        return self.default if value is None else self.parse(f"var {self.var}", value)
+    def depth(self) -> float | None:
+        """Return the depth that is compared with the threshold, measured now."""
+        return self.overview((), exact=True).depth
 
+    def overview(self, own: Collection[str] = RECLUSTER_OPTIONS, **more: Any) -> Overview:
+        """Return the table's line in the overview, by its ``own`` options whatever the arguments."""
+        failures, options, budget = self.context.failures, self.options(own=own), self.context.budget.total
+        if budget is not None:
+            options = replace(options, max_bytes=min(budget, options.max_bytes or budget))
+        failure = None if failures is None else failures.of(self.target.relation)
+        return table_overview(self.table, options, failure=failure, **more)
 
-@cache
-def arguments_of(function: Callable[..., Any]) -> tuple[Argument, ...]:
-    """Return the arguments of a function, by its annotations and its docstring."""
-    texts, hints = documented_arguments(function), inspect.get_annotations(function, eval_str=True)
-    arguments: list[Argument] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            arguments += (known for option, known in OPTIONS.items() if option in hints[name].__annotations__)
-        for known in getattr(hints.get(name), "__metadata__", ()):
-            meaning, _, otherwise = texts.get(name, "").partition(" By default, ")
-            otherwise = otherwise.rstrip(".") or known.otherwise or str(parameter.default).lower()
-            facts = {"name": name, "meaning": meaning or known.meaning, "otherwise": otherwise}
-            arguments.append(replace(known, **facts, default=parameter.default))
-    return tuple(arguments)
-
-
-def meaning_of(function: Callable[..., Any]) -> str:
-    """Return the first paragraph of a docstring."""
-    return " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-
-
-def documented_arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the entries of ``Args`` in a docstring."""
-    _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text.partition("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(meaning.split()) for name, meaning in entries}
+    def record_failure(self, error: Exception) -> None:
+        """Record with the table that an attempt to recluster it failed, or in a file if that fails too."""
+        if isinstance(error, _NO_ATTEMPT):
+            return
+        failure = Failure.now(short_message(error))
+        try:
+            known = self.opened.failure
+            if known is None or known.error != failure.error:
+                self.opened.iceberg.set_property(FAILURE, failure.as_property())
+        except Exception:  # whatever prevents it, such as a catalog that does not answer
+            if self.context.failures is not None:
+                self.context.failures.keep(self.target.relation, failure)
 
 
 TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P], T]
@@ -220,11 +287,7 @@ def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction
         words |= {argument.name: argument.read(words.get(argument.name)) for argument in own}
         with Interruptible(spark):
             opened = table if isinstance(table, ClusteredTable) else ClusteredTable(spark, table)
-            opened = opened if words.get("cluster_by") is None else opened.under(words["cluster_by"])
-            opened = opened if words.get("branch") is None else opened.on_branch(words["branch"])
-            call = Call(Target(opened.name), words, Context())
-            call.opened = call.table = opened
-            return function(call, **words)  # type: ignore[call-arg]
+            return function(Call(Target(opened.name), words, _InPython(opened)), **words)  # type: ignore[call-arg]
 
     of_table.__signature__ = signature  # type: ignore[attr-defined]
     return of_table
@@ -241,6 +304,8 @@ class Answer:
     result: Any = None  # of the operation's function
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
+    is_missing: bool = False  # whether there is no table
+    is_refused: bool = False  # whether it failed before anything was done to the table
     call: Call | None = None
 
     @property
@@ -290,7 +355,8 @@ class Operation:
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """Its arguments, besides those that choose tables, and ``format``."""
-        return (*arguments_of(self.function), *(arguments_of(self.finish) if self.finish else ()), *self.more)
+        every = (*arguments_of(self.function), *(arguments_of(self.finish) if self.finish else ()), *self.more)
+        return tuple(argument for argument in every if not argument.is_of_python)
 
     def run(self, call: Call) -> Any:
         """Do it to one table."""
@@ -304,9 +370,8 @@ class Operation:
         return self.finish(answers, **{each.name: arguments[each.name] for each in arguments_of(self.finish)})
 
     def metrics_path(self, arguments: Mapping[str, Any]) -> Path | None:
-        """Return the file for the metrics of the tables that the operation changes, or None."""
-        is_change = self.finish is None and not arguments.get("dry_run")
-        return arguments.get(METRICS.name) if is_change else None
+        """Return the file for the metrics of the tables, or None; a dry run writes none."""
+        return None if arguments.get("dry_run") else arguments.get(METRICS.name)
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
@@ -316,20 +381,6 @@ class Operation:
         if self.is_rewrite and read.get("cluster_by") is not None and not is_single:
             raise OptionError("cluster_by is for a single table: name it")
         return read
-
-
-def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation or a test, checked; None counts as not given.
-
-    Raises:
-        OptionError, ClusterKeyError: One is wrong, or there is no such argument.
-    """
-    known = {argument.name: argument for argument in arguments}
-    for name, value in given.items():
-        if name not in known and value is not None:
-            meant = did_you_mean(str(name), known, "it takes")
-            raise OptionError(f"{of} has no argument {name!r}; {meant}")
-    return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
 
 class OperationTable(dict[str, Operation]):
@@ -375,7 +426,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     try:
         if not call.target.required and not context.exists(call.target):
             is_shown = operation.is_rewrite or operation.finish is not None
-            return _not_done(call, context.absent) if is_shown and context.absent else None
+            missing = replace(_not_done(call, context.absent), is_missing=True)
+            return replace(missing, text=missing.text * operation.is_rewrite) if is_shown and context.absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)
@@ -384,7 +436,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
         error = printable(context.explain(e), keep="\n")
-        return _not_done(call, f"failed: {error}", error, getattr(e, "orphans", ()))
+        is_refused = isinstance(e, _REFUSED) and not e.bytes_rewritten
+        return replace(_not_done(call, f"failed: {error}", error, getattr(e, "orphans", ())), is_refused=is_refused)
     if operation.finish is not None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings, call=call)
     values = result if isinstance(result, Mapping) else result.as_dict()
@@ -401,106 +454,33 @@ def _not_done(call: Call, why: str, error: str | None = None, orphans: Sequence[
     return Answer(relation, values, warnings=call.warnings, error=error, call=call)
 
 
-def current_depth(call: Call) -> float | None:
-    """Return the depth that is compared with the threshold, measured now."""
-    return table_overview(call.table, call.options(), exact=True).depth
+def record_metrics(answers: Sequence[Answer], path: Path | None, project: Collection[str] | None = None) -> list[str]:
+    """Merge each table's line in the overview into a metrics file, if there is one; return why that failed.
 
-
-def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
-    """Write each table's line in the overview to a metrics file, if there is one; return why that failed."""
-    return [] if path is None or not answers else write_lines(list(map(_line, answers)), path)
-
-
-def write_lines(rows: Sequence[Overview], path: Path | None) -> list[str]:
-    """Write lines of the overview to a metrics file, if there is one; return why that failed."""
+    ``project`` are all tables of the project: others leave the file. None if they are not known.
+    """
     try:
-        if path is not None:
-            write_metrics(rows, path)
+        if path is not None and answers:
+            write_metrics(list(map(overview_line, answers)), path, project)
     except OptionError as e:
         return [str(e)]
     return []
 
 
-def _line(answer: Answer) -> Overview:
-    assert answer.call is not None
-    error, call = answer.error, answer.call
-    try:
-        if error is None:
-            return table_overview(call.table, call.options(), prices=call.arguments.get("prices"))
-    except Exception as e:  # whatever fails, the metrics of the other tables are written
-        error = call.context.explain(e)
-    return Overview(answer.table, "failing", error)
-
-
-def _tables(value: Any) -> Any:
-    names = [value] if isinstance(value, str) else value
-    is_list = isinstance(names, list) and bool(names)
-    return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
-
-
-TABLE = Argument(
-    options.parser("a relation, the name of a model, or a list of them", _tables),
-    "TABLE",
-    "A relation (schema.table), the name or unique id of a model, or a list of these.",
-    "every model that it is for",
-    "table",
-)
-FORMAT = Argument(
-    options.parser("text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())),
-    "FORMAT",
-    "text for people, json for programs; with dbt's --quiet nothing else is printed.",
-    "text",
-    "format",
-    "text",
-)
-METRICS = Argument(
-    parse_metrics_file,
-    "FILE",
-    "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
-    "none; in dbt, the project's var recluster_metrics_file",
-    "metrics",
-    var="recluster_metrics_file",
-)
-PRICES = Argument(
-    parse_prices,
-    "PRICES",
-    "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
-    "none; in dbt, the project's var recluster_prices",
-    var="recluster_prices",
-)
-AUTOMATIC_CLUSTERING = Argument(
-    options.parse_boolean,
-    meaning="false: no table is reclustered after its build in this run.",
-    default=True,
-    var="automatic_clustering",
-)
-BUDGET = Argument(
-    options.parse_bytes,
-    meaning="The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds "
-    "it goes to the first tables that need it, since which one gains most is not known while models still run. "
-    "`run-operation recluster` knows: those that gain most for a byte come first.",
-    var="recluster_max_bytes",
-)
-Flag = Annotated[bool, Argument(options.parse_boolean, "")]
-_KEY = Argument(
-    lambda _, value: value if isinstance(value, ClusterKey) else parse_cluster_key(value),
-    "KEY",
-    otherwise="the model's, else the table's sort order",
-)
-Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
-_MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
-MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
-_WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
-Where = Annotated[str | None, Argument(options.parse_predicate, "PREDICATE", _WHERE)]
-_BRANCH = "A branch of the tables, in place of main."
-Branch = Annotated[str | None, Argument(options.parse_branch, "NAME", _BRANCH, "main")]
-Moment = Annotated[datetime | None, Argument(options.parse_moment, "TIME")]
-_SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
-Since = Annotated[datetime | None, Argument(options.parse_moment, "TIME", _SINCE, "all")]
-Prices = Annotated[PriceList | None, PRICES]
-# The arguments that override options of the model or the table.
-OPTIONS = {
-    name: Argument(option.parse, option.metavar, option.meaning, "what the model or the table says", name)
-    for name, option in RECLUSTER_OPTIONS.items()
-    if option.metavar is not None
-}
+def overview_line(answer: Answer) -> Overview:
+    """Return the line of a table in the overview, whatever an operation has answered for it."""
+    call, line = answer.call, answer.result
+    assert call is not None
+    facts = Facts(missing=call.context.absent if answer.is_missing else "", error=call.target.error or "")
+    if not (facts.missing or facts.error or isinstance(line, Overview)):
+        try:
+            line = call.overview(prices=call.arguments.get("prices"))
+        except MissingTableError as e:
+            is_model = call.target.options is not None
+            facts = Facts(missing=call.context.absent or str(e)) if is_model else Facts(error=str(e))
+        except Exception as e:  # whatever fails, the other tables have their lines
+            facts = Facts(error=call.context.explain(e))
+    if not isinstance(line, Overview):
+        found = decide(facts)
+        line = Overview(answer.table, found.verdict, found.text, found.cause)
+    return replace(line, table=answer.table, labels=answer.labels)

@@ -77,6 +77,8 @@ class ModelOptions:
     columns: Columns | None = None  # of the model, once they are known
     unknown: tuple[str, ...] = ()  # warnings about names that no option has
     sorted_by: str | None = None  # of the model, which dbt-trino makes the table's sort order
+    # The config that sets an option, and its value there, by the option's name.
+    written: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
@@ -92,6 +94,7 @@ class ModelOptions:
         values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
         in_meta = {name for name in MODEL_OPTIONS if meta.get(name) is not None}
         values |= {name: (f"meta.{META}.{name}", meta[name]) for name in in_meta}
+        written = {name: (of, value) for name, (of, value) in values.items() if value is not None}
         _, reads = values["reads"]
         of_project = isinstance(reads, str) and reads.strip().lower() == "project"
         if of_project:
@@ -100,8 +103,14 @@ class ModelOptions:
         recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
         properties = config.get("properties")
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
-        unknown = tuple(unknown_names(config))
-        return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by)
+        return cls(
+            **given,
+            recluster=recluster,
+            records_reads=of_project,
+            unknown=tuple(unknown_names(config)),
+            sorted_by=sorted_by,
+            written=written,
+        )
 
     def check_key(self, relation: str, given: ClusterKey | None) -> None:
         """Refuse another key for the model's table than that of its configuration."""
@@ -136,13 +145,15 @@ MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPT
 CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration in MODEL_OPTIONS.values()}
 
 
-def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
-    """Return the key that a model has set, or None."""
-    text = properties.get(CLUSTER_BY)
-    try:
-        return None if text is None else parse_cluster_key(text)
-    except ClusterKeyError as e:
-        raise ClusterKeyError(f"table property {CLUSTER_BY}: {e}") from None
+def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str, tuple[str, Any, str]]:
+    """Return the name, the text and the origin of the options that a table has without its model.
+
+    ``sort_order`` is empty if it has the recorded key.
+    """
+    names = {CLUSTER_BY: "cluster_by", **{of.table_property: n for n, of in MODEL_OPTIONS.items() if of.is_recorded}}
+    recorded = ((name, text) for name, text in properties.items() if name in names)
+    key = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
+    return {names[name]: (name, text, "table property") for name, text in recorded} | key
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:
@@ -214,12 +225,16 @@ class Eligible:
     trait: str  # what they have in common, for errors
     by_default: bool = False  # whether ``--select`` admits other tables too
 
-    def admits(self, node: Node) -> bool:
-        """Return whether the operation is for a node; one whose options are wrong is admitted to report that."""
-        if self.option is None:
-            return file_format(node["config"]) == DEFAULT_FILE_FORMAT
-        options = target_of(node).options
-        return options is None or bool(getattr(options, self.option))
+    def targets(self, nodes: Iterable[Node]) -> Iterator[Target]:
+        """Yield the tables that the operation is for; one whose options are wrong is among them to report that."""
+        for node in filter(has_table, nodes):
+            target = target_of(node)
+            if self.option is None:
+                is_meant = file_format(node["config"]) == DEFAULT_FILE_FORMAT
+            else:
+                is_meant = target.options is None or bool(getattr(target.options, self.option))
+            if is_meant:
+                yield target
 
 
 EVERY_TABLE = Eligible(None, "is an Iceberg table")
@@ -248,10 +263,10 @@ def choose(
     if table is not None:
         given = [table] if isinstance(table, str) else table
         return [_named_target(name.strip(), every, names) for name in given]
-    admitted = [node for node in every if has_table(node) and eligible.admits(node)]
+    admitted = sorted(eligible.targets(every), key=lambda target: target.relation)
     if not admitted:
         raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")
-    return sorted(map(target_of, admitted), key=lambda target: target.relation)
+    return admitted
 
 
 def target_of(node: Node, *, required: bool = False) -> Target:

@@ -15,7 +15,7 @@ from dbt_recluster.planner.metrics import (
 from dbt_recluster.planner.planning import plan
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import Reads
-from dbt_recluster.planner.strategies import STRATEGIES
+from dbt_recluster.planner.strategies.strategy import STRATEGIES
 
 __all__ = [
     "STRATEGIES",

@@ -1,7 +1,7 @@
 """Box sets: block sets under a curve's key that pay by the boxes of their blocks, not by their depth along the curve.
 
-See `box_tree` for layout cost. A merge pays if it takes as much off that, for each row rewritten, as merging
-`Policy.depth` sorted copies of the whole table into one would. Each load is tried alone; in groups that are deep
+See `box_tree` for layout cost. A merge pays if it lowers layout cost per rewritten row at least as much as
+merging `Policy.depth` sorted copies of the whole table would. Each load is tried alone; in groups that are deep
 without their loads, the sparsest chains; and neighbouring runs whose boxes are far from cubes. Sets that were selected
 by depth must pass the same test.
 """

@@ -217,7 +217,6 @@ class SetArrays:
 
     member: IntArray  # positions in the candidates, int64 (m,), set after set, each in the order of the candidates
     start: IntArray  # position in `member` at which each set begins, int64 (sets,)
-    benefit_cost: FloatArray | None = None  # the two ratios of `BlockSet`, NaN if unknown: float64 (sets, 2)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -231,11 +230,6 @@ class SetArrays:
     def members(self) -> list[IntArray]:
         """Members of each set."""
         return np.split(self.member, self.start[1:]) if len(self) else []
-
-    @property
-    def ratios(self) -> FloatArray:
-        """`benefit_cost`, also where the strategy weighs nothing."""
-        return np.full((len(self), 2), np.nan) if self.benefit_cost is None else self.benefit_cost
 
     @property
     def set_of_member(self) -> IntArray:
@@ -260,8 +254,7 @@ class SetArrays:
 
     def in_order(self, order: IntArray) -> SetArrays:
         """The sets at these positions, int64 (k,), in their order."""
-        sets = SetArrays.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
-        return replace(sets, benefit_cost=self.ratios[order])
+        return SetArrays.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
 
     def at(self, position: IntArray) -> SetArrays:
         """The sets with these positions of the candidates, (c,), for members."""
@@ -270,8 +263,7 @@ class SetArrays:
     def then(self, later: SetArrays) -> SetArrays:
         """These sets followed by others."""
         start = np.concatenate([self.start, later.start + len(self.member)])
-        ratios = np.concatenate([self.ratios, later.ratios])
-        return SetArrays(np.concatenate([self.member, later.member]), start, ratios)
+        return SetArrays(np.concatenate([self.member, later.member]), start)
 
     @classmethod
     def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> SetArrays:

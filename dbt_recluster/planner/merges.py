@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +49,6 @@ class BlockSet:
     run: int  # sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run
     partition: int  # its code in `Blocks.partition`
     is_merge: bool = True  # whether it merges blocks; others drop deleted rows
-    benefit_cost: float | None = None  # that least ratio; None for compactions and other kinds of sets
-    benefit_cost_left: float | None = None  # the greatest ratio of the groups of its partition that stay, or None
 
 
 class Why(Enum):
@@ -67,8 +64,8 @@ class Why(Enum):
     NOT_NARROWED = auto()  # blocks whose bounds a merge did not narrow
     GREATEST_LEVEL = auto()  # the level, and blocks
     LEVELS_WITHIN_THRESHOLD = auto()  # the threshold
+    SMALL_TABLE = auto()  # the least full blocks of one that is merged for its depth
     NO_GAIN = auto()  # whether the key is a curve
-    RUNS_OVERLAP = auto()  # although the depth is within its threshold
     NO_SET_FITS = auto()  # bytes: the budget, and the smallest sufficient one
 
 
@@ -99,6 +96,7 @@ class Plan:
     threshold: float = 1.0  # of that partition
     by_reads: bool = False  # whether the depth is the read depth instead
     by_level: bool = False  # whether the depth of each level is at most the threshold, and the strategy goes by level
+    is_small: bool = False  # whether the table is too small to be merged for its depth
     partition: int | None = None  # the code of that partition, if there are several
     can_merge: bool = False  # whether a plan without a budget has block sets
 
@@ -108,13 +106,6 @@ class Plan:
         size = np.array([len(block_set.blocks) for block_set in self.block_sets])
         positions = [block_set.blocks for block_set in self.block_sets]
         return SetArrays(np.concatenate(positions), np.cumsum(size) - size)
-
-    @property
-    def ratios(self) -> dict[str, float | None]:
-        """The two ratios of the set with the least benefit for its cost, by name; none if no set has any."""
-        ratios = [(s.benefit_cost, s.benefit_cost_left) for s in self.block_sets if s.benefit_cost is not None]
-        least = min(ratios, key=itemgetter(0), default=(None, None))
-        return dict(zip(("benefit_cost", "benefit_cost_left"), least, strict=True))
 
 
 def reveals_less(blocks: Blocks, sets: SetArrays) -> BoolArray:

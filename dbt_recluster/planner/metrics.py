@@ -44,10 +44,6 @@ class ClusteringInformation:
             two (Snowflake, Databend).
         clustering_ratio: 0 to 100, where 100 means no overlap: 100 * (1 - mean of log10 depth) (US patent
             10,817,540, "Incremental clustering maintenance of a table", figure 5).
-        relative_clustering_ratio: 0 to 1, where 1 means no overlap: 1 - sum(log d) / (c + n log(mean d)) over the
-            depths of the n blocks that overlap others, beside c that overlap none (US patent 10,817,540, equation 1).
-        overlap_point_depth: Mean depth of the bounds where at least two blocks meet, 1 if there are none
-            (sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/).
         levels: By level, the number of its blocks, their rows (0 if unknown) and their average depth among themselves.
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
@@ -59,9 +55,8 @@ class ClusteringInformation:
             `ratio` and `min_ratio` of the test compare it.
         read_depth: Weighted mean depth at the ends of reads; None, and not in JSON, if no reads are known.
         key_read_bytes: Bytes that a read of one key opens, estimated: the most at one of a block's keys, as its depth
-            is, and the mean over blocks. A sorted block is opened in one row group, others as a whole. This and the
-            next are None, and not in JSON, if the size of a row group is not given.
-        key_read_row_groups: Row groups that it opens, likewise.
+            is, and the mean over blocks. A sorted block is opened in one row group, others as a whole. None, and
+            not in JSON, if the size of a row group is not given.
     """
 
     total_block_count: int
@@ -73,8 +68,6 @@ class ClusteringInformation:
     max_depth: int
     block_depth_histogram: dict[str, int]
     clustering_ratio: float
-    relative_clustering_ratio: float
-    overlap_point_depth: float
     levels: dict[str, dict[str, float]]
     total_rows: int
     total_bytes: int
@@ -84,7 +77,6 @@ class ClusteringInformation:
     reducible_ratio: float | None = None
     read_depth: float | None = None
     key_read_bytes: int | None = None
-    key_read_row_groups: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, with values that JSON can hold; without those that are None."""
@@ -106,15 +98,12 @@ def clustering_information(
         blocks: n blocks.
         block_rows: Rows in a full block, for the metrics of small blocks. Without it they are None.
         block_bytes: Bytes in a full block, or None if unknown.
-        row_group_bytes: Bytes in a row group, for the metrics of a read of one key. Without it they are None, as they
-            are if the blocks' bytes are unknown.
+        row_group_bytes: Bytes in a row group, for `key_read_bytes`. Without it or the blocks' bytes that is None.
         is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
     intervals, constant, n = blocks.intervals, blocks.constant, len(blocks)
-    depth = intervals.depth()
-    depths = intervals.greatest(depth)
+    depths = intervals.depths()
     counts = np.bincount(depths)
-    shared = depth[depth >= 2]
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
@@ -125,14 +114,12 @@ def clustering_information(
         max_depth=len(counts) - 1 if n else 0,
         block_depth_histogram=_depth_histogram(counts),
         clustering_ratio=_clustering_ratio(counts),
-        relative_clustering_ratio=_relative_clustering_ratio(counts),
-        overlap_point_depth=_average(int(shared.sum()), len(shared)) if len(shared) else 1.0,
         levels=_levels(blocks),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=int(blocks.bytes_or_0.sum()),
         read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
         **({} if block_rows is None else _small_block_metrics(blocks, FullBlock(block_rows, block_bytes))),
-        **({} if row_group_bytes is None else _key_read_metrics(blocks, row_group_bytes, is_sorted)),
+        key_read_bytes=None if row_group_bytes is None else _key_read_bytes(blocks, row_group_bytes, is_sorted),
     )
 
 
@@ -185,24 +172,17 @@ def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any
     }
 
 
-def _key_read_metrics(blocks: Blocks, row_group_bytes: int, is_sorted: bool) -> dict[str, Any]:
+def _key_read_bytes(blocks: Blocks, row_group_bytes: int, is_sorted: bool) -> int | None:
     if blocks.bytes is None or len(blocks) == 0:
-        return {}
+        return None
     row_groups = np.maximum(-(-blocks.bytes // row_group_bytes), 1)
     whole = blocks.constant if is_sorted else blocks.constant | (blocks.level == 0)
     opened = np.where(whole, row_groups, 1)
-    return {
-        "key_read_bytes": round(_mean_of_greatest(blocks, -(-blocks.bytes * opened // row_groups))),
-        "key_read_row_groups": rounded(_mean_of_greatest(blocks, opened)),
-    }
-
-
-def _mean_of_greatest(blocks: Blocks, values: IntArray) -> float:
-    """Greatest total of the values of the blocks over one of a block's keys, the mean over n > 0 blocks."""
-    started = np.bincount(blocks.lower, values, blocks.points)
-    ended = np.bincount(blocks.upper + 1, values, blocks.points + 1)[:-1]
+    size = -(-blocks.bytes * opened // row_groups)
+    started = np.bincount(blocks.lower, size, blocks.points)
+    ended = np.bincount(blocks.upper + 1, size, blocks.points + 1)[:-1]
     total = np.cumsum(started - ended).astype(np.int64)
-    return float(blocks.intervals.greatest(total).mean())
+    return round(float(blocks.intervals.greatest(total).mean()))
 
 
 def rounded(value: float | Decimal) -> float:
@@ -236,15 +216,6 @@ def _clustering_ratio(counts: IntArray) -> float:
     if blocks <= 1:
         return 100.0
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
-
-
-def _relative_clustering_ratio(counts: IntArray) -> float:
-    alone, blocks, depths = int(counts[1:2].sum()), counts[2:], np.arange(2, len(counts))
-    overlapping = int(blocks.sum())
-    if not overlapping:
-        return 1.0
-    mean = float(blocks @ depths) / overlapping
-    return rounded(1 - float(blocks @ np.log(depths)) / (alone + overlapping * np.log(mean)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,9 @@ from dbt_recluster.planner.candidates import (
 )
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import BlockSet, Gain, Plan, Reason, Why, reveals_less, simulate
-from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.strategies import BY_NAME
+from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS, MANY_SMALL, Policy
 from dbt_recluster.planner.strategies.payback import compacted_levels, written_levels
+from dbt_recluster.planner.strategies.strategy import BY_NAME
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
 _MERGE, _BOXES, _COMPACTION, _DELETED = range(4)
@@ -66,8 +66,10 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
             can_merge = policy.max_merge_bytes is None or len(unbudgeted.select().sets) > 0
     sets = planner.block_sets(selection)
     planned = Plan(sets, rows=sum(s.rows for s in sets), bytes=sum(s.bytes for s in sets), reasons=reasons)
-    limited = needed is not None
-    return replace(planned, limited=limited, needed=needed, left=left, can_merge=can_merge, **worst._asdict())
+    limited, is_small = needed is not None, policy.is_small_table
+    return replace(
+        planned, limited=limited, needed=needed, left=left, can_merge=can_merge, is_small=is_small, **worst._asdict()
+    )
 
 
 def _needed_bytes(suffices: Callable[[int], bool], budget: int, most: int) -> int:
@@ -111,11 +113,12 @@ class _Planner:
         eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
         boxes, own, worst = None, no_sets(), None
-        if strategy.compacts and eligible.blocks.layout is not None and len(eligible):
+        if strategy.compacts and eligible.blocks.layout is not None and len(eligible) and not policy.is_small_table:
             boxes = BoxSets(eligible, eligible.blocks.layout, policy)
             own = eligible.sets_of(boxes.select())
             worst = self._by_depth()[1] if len(own) else None
         sets, of_rest = self._by_depth(own.member)
+        sets = no_sets() if policy.is_small_table else sets
         if boxes is not None:
             in_blocks = sets.at(eligible.position)
             sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
@@ -127,6 +130,8 @@ class _Planner:
             compactions = select_compactions(eligible, sets.member, policy)
             if (layout := eligible.blocks.layout) is not None:
                 compactions = compactions.only(compactions.total(~layout.settled[eligible.position]) > 0)
+            if policy.is_small_table and len(compactions.member) < MANY_SMALL:
+                compactions = no_sets()
             deleted = self._deleted(np.concatenate([sets.member, compactions.member]))
             kind = np.append(kind, np.repeat([_COMPACTION, _DELETED], [len(compactions), len(deleted)]))
             sets = sets.then(compactions).then(deleted)
@@ -235,10 +240,10 @@ class _Planner:
                 reasons = [Reason(Why.NO_CANDIDATES, tuple(reasons))]
             elif by_level:
                 reasons.insert(0, Reason(Why.LEVELS_WITHIN_THRESHOLD, (threshold,)))
+            elif depth > threshold and self.policy.is_small_table:
+                reasons = [Reason(Why.SMALL_TABLE, (LEAST_FULL_BLOCKS,))]
             elif depth > threshold:
                 reasons = reasons or [Reason(Why.NO_GAIN, (eligible.blocks.layout is not None,))]
-            elif depth > 1 and self.policy.max_bytes is not None:
-                reasons.insert(0, Reason(Why.RUNS_OVERLAP))
         return (compared, *reasons) if is_compared else tuple(reasons)
 
     def _left(self) -> list[Reason]:
@@ -274,7 +279,6 @@ class _Planner:
         for kind, levels in enumerate((merged_levels, written_levels, compacted_levels, compacted_levels)):
             level[selection.kind == kind] = levels(eligible, selection.of(kind))
         blocks, in_blocks = eligible.blocks, sets.at(eligible.position)
-        ratios = [[None if np.isnan(r) else round(r, 4) for r in of_sets] for of_sets in sets.ratios.T.tolist()]
         columns: dict[str, list[Any]] = {
             "blocks": [np.sort(members) for members in in_blocks.members],
             "level": level.tolist(),
@@ -286,8 +290,6 @@ class _Planner:
             "run": fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
             "partition": eligible.partition[sets.member[sets.start]].tolist(),
             "is_merge": (selection.kind <= _COMPACTION).tolist(),
-            "benefit_cost": ratios[0],
-            "benefit_cost_left": ratios[1],
         }
         records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
         return tuple(BlockSet(**record) for record in records)

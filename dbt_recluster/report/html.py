@@ -21,9 +21,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dbt_recluster.advice.cost_model import Balance
-from dbt_recluster.advice.overview import Overview
-from dbt_recluster.advice.report_data import DrawnBlocks, ReportData
+from dbt_recluster.advice.overview import Overview, totals
 from dbt_recluster.exceptions import ReportError
+from dbt_recluster.report.report_data import DrawnBlocks, ReportData
 from dbt_recluster.report.result_text import balance_text, history_row, opened_on_curve, standing, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, moment_text, printable, size
 
@@ -48,26 +48,22 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def write_report(reports: Sequence[ReportData], path: Path, failing: Sequence[Overview] = ()) -> list[Path]:
-    """Write the HTML report on tables, and beside it a picture of the same name for a terminal or a chat.
+def write_report(reports: Sequence[ReportData], path: Path, unread: Sequence[Overview] = ()) -> None:
+    """Write the HTML report on tables, and on those that could not be ``unread``.
 
     Raises:
-        ReportError: matplotlib is missing, or a file cannot be written.
+        ReportError: matplotlib is missing, or the file cannot be written.
     """
-    ranked = sorted(reports, key=lambda report: report.overview.rank)
-    page, picture = render(ranked, datetime.now(timezone.utc), failing), overview_png(ranked)
-    png = path.with_suffix(".png")
+    page = render(reports, datetime.now(timezone.utc), unread)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
-        png.write_bytes(picture)
     except OSError as e:
         raise ReportError(f"The report cannot be written to {path}: {e.strerror or e}") from e
-    return [path, png]
 
 
-def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overview] = ()) -> str:
-    """Return the page: failing tables first, then the others in the order given."""
+def render(reports: Sequence[ReportData], now: datetime, unread: Sequence[Overview] = ()) -> str:
+    """Return the page: counts by verdict, the tables that are not well clustered, the others, and each in full."""
     environment = Environment(
         autoescape=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
@@ -86,14 +82,18 @@ def render(reports: Sequence[ReportData], now: datetime, failing: Sequence[Overv
         "rounds": lambda count: count_noun(count, "round"),
         "size": size,
         "standing": lambda line: standing(line.depth, line.threshold, word=""),
+        "tables": lambda count: count_noun(count, "table"),
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     with _drawing():
-        tables = list(map(_table, reports))
+        tables = [_table(report) for report in sorted(reports, key=lambda report: report.overview.rank)]
+    places = {id(table["report"].overview): place for place, table in enumerate(tables, 1)}
+    lines = [*unread, *(table["report"].overview for table in tables)]
     return template.render(
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        failing=failing,
+        lines=[(line, places.get(id(line))) for line in sorted(lines, key=lambda line: line.rank)],
+        verdicts=totals(lines)["verdicts"],
         prices=next((report.prices for report in reports), None),
         tables=tables,
         last_commits=30,
@@ -248,29 +248,6 @@ def draw_history(report: ReportData) -> str:
     return _svg(figure, f"history {report.table}", "Depth over time, and bytes loaded and rewritten so far")
 
 
-def overview_png(reports: Sequence[ReportData]) -> bytes:
-    """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels' width."""
-    several = [report for report in reports if report.information["total_block_count"] > 1]
-    shown, lines = (several or reports)[:8], dict[str, Any]()
-    with _drawing() as pyplot:
-        figsize = (8, 0.4 + 1.9 * len(shown))
-        figure, axes = pyplot.subplots(len(shown), 1, figsize=figsize, layout="constrained", squeeze=False)
-        for report, place in zip(shown, axes[:, 0], strict=True):
-            _draw_curves(place, report)
-            _key_axis(place, report, report.now)
-            line, info = report.overview, report.information
-            now = ", ".join([count_noun(info["total_block_count"], "block"), standing(line.depth, line.threshold)])
-            title = f"{report.table} by {info['cluster_key']}: {now}"
-            place.set_title(printable(title), loc="left", fontsize=10)
-            handles, labels = place.get_legend_handles_labels()
-            lines |= dict(zip(labels, handles, strict=True))
-        figure.legend(lines.values(), lines.keys(), loc="outside upper right", frameon=False, ncols=4)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=150, facecolor="#ffffff", metadata={"Software": None})
-        pyplot.close(figure)
-    return buffer.getvalue()
-
-
 def _draw_curves(axes: Any, report: ReportData) -> None:
     curves = {"before": report.before, "after": report.after}
     if report.changed or report.after is None:
@@ -287,7 +264,7 @@ def _draw_curves(axes: Any, report: ReportData) -> None:
             axes.fill_between(at, depth, step="mid", color=_COLOURS["card"], linewidth=0)
         if name != "now" or report.after is None:
             axes.fill_between(at, depth, step="mid", color=_COLOURS[name], alpha=0.14, linewidth=0)
-        axes.step(at, depth, where="mid", color=_COLOURS[name], linewidth=1.4, label=name)
+        axes.step(at, depth, where="mid", color=_COLOURS[name], linewidth=1.4)
     _draw_threshold(axes, report.threshold, deepest)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01, y=0.12)
@@ -298,7 +275,7 @@ def _draw_curves(axes: Any, report: ReportData) -> None:
 def _draw_threshold(axes: Any, threshold: float | None, deepest: float) -> None:
     # A threshold far above the greatest depth would leave no room for the curve.
     if threshold is not None and threshold <= 3 * deepest:
-        axes.axhline(threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
+        axes.axhline(threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3))
 
 
 def _count_blocks(axes: Any) -> None:

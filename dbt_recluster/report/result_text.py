@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -10,10 +11,8 @@ from typing import Any, TextIO
 
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.advice.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.result import Progress, ReclusterResult
-from dbt_recluster.clustering.table import Suspension
-from dbt_recluster.clustering.verdict import VERDICTS
+from dbt_recluster.clustering.table_state import Suspension
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, depth_bucket, moment_text, printable, shortened, size, span, table
 
@@ -21,15 +20,8 @@ from dbt_recluster.text import count_noun, depth_bucket, moment_text, printable,
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
-_MOST_NAMED = 5
-
 _HISTORY_NOTE = "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept."
-# Notes on what is not in every history, by its figure.
-_NOTES = {
-    "benefit_cost": "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each "
-    "row rewritten; left: the greatest ratio of blocks not merged.",
-    "rows_undone": "undone: rows that reclustering had written, and that another writer's rewrite merged with others.",
-}
+_UNDONE_NOTE = "clustered: rows that reclustering had written, and that another writer's rewrite merged with others."
 
 
 class ProgressLines:
@@ -74,29 +66,32 @@ def _describe(progress: Progress) -> str:
 
 
 def standing(depth: float | None, threshold: float | None, word: str = "depth ") -> str:
-    """Return the depth beside its threshold, ``depth 1.4, below 4``; empty if no depth is known."""
+    """Return the depth beside its threshold, ``depth 1.4, at most 4``; empty if no depth is known."""
     if depth is None or threshold is None:
         return "" if depth is None else f"{word}{depth:.1f}"
-    relation = "below" if depth < threshold else "above" if depth > threshold else "at most"
+    relation = "above" if depth > threshold else "at most"
     return f"{word}{depth:.{_decimals(depth, threshold)}f}, {relation} {threshold:.4g}"
 
 
 def _caused(text: str, result: ReclusterResult) -> str:
-    """Return a text with the part of the reason that depth, threshold and verdict leave open."""
-    return ": ".join(filter(None, [text, result.cause]))
+    """Return a text with what merges were for, and the reason without the depth comparison."""
+    return ": ".join(filter(None, [text, "; ".join(filter(None, [result.purpose, result.cause]))]))
 
 
 def model_line(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``depth 20.0 -> 1.0, 40 blocks into 61``."""
     if result.suspended and not result.rounds:
         return not_reclustered(result)
+    depth, threshold = result.depth_after, result.threshold
+    is_above = bool(depth and threshold and depth > threshold)
+    if is_above and result.verdict == "well clustered":  # a small table, or one whose levels are below
+        is_above, threshold = False, None
     if not result.rounds:
-        now = standing(result.depth_after, result.threshold)
+        now = standing(depth, threshold)
         waits = now and result.waits_for
         return f"{now}; next recluster after {waits}" if waits else _caused(now, result)
-    depth, threshold = result.depth_after, result.threshold
     change = f"depth {depths(result.depth_before, depth)}"
-    above = f"above {threshold:.4g}" if depth and threshold and depth > threshold else ""
+    above = f"above {threshold:.4g}" if is_above else ""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
     loss = "" if result.loss is None else loss_text(result.loss)
     return _caused(", ".join(filter(None, [change, above, blocks, loss])), result)
@@ -126,26 +121,31 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     """Return what was done, the depth and its threshold, and the verdict; ``%s`` in ``resume`` is the name."""
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     now = standing(result.depth_after, result.threshold)
-    outcome = ", ".join(filter(None, [now, _caused(result.verdict, result)]))
+    outcome = ", ".join(filter(None, [now, ": ".join(filter(None, [result.verdict, result.cause]))]))
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
-        what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
-        return f"{name}: would recluster {what}; {outcome}"
+        would = f"would recluster {blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
+        if result.held:
+            otherwise = "once resumed" if result.suspended else "by hand"
+            would = f"a build would recluster nothing now: {result.held}; {otherwise}, it {would}"
+        return f"{name}: {would}; {outcome}"
+    if result.held:
+        outcome = f"{outcome}; besides, {result.held}"
     if not result.rounds:
         if result.suspended:
             return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
         return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     change = f"depth {depths(result.depth_before, result.depth_after)}"
-    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", change]
+    purpose = f" ({result.purpose})" if result.purpose else ""
+    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}{purpose}", change]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]
     orphans = f". {orphan_note(result.table, result.orphans)}" if result.orphans else ""
     lines = [f"{name}: {', '.join(done)}{orphans}", outcome]
     if result.key_read_bytes is not None:
-        opened = key_read_text(result.key_read_bytes, result.key_read_row_groups)
-        lines.append(f"a read of one key opens about {opened}")
+        lines.append(f"a read of one key opens about {size(result.key_read_bytes)}")
     return "\n  ".join(lines)
 
 
@@ -165,34 +165,21 @@ def plan_table(result: ReclusterResult) -> str:
             f"{planned.lower} to {planned.upper}",
             str(planned.depth),
             str(planned.expected_depth),
-            ratio_text(planned.benefit_cost, planned.benefit_cost_left),
         )
         for number, planned in enumerate(plan.sets, start=1)
     ]
-    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after", "benefit/cost")
+    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after")
     seconds = "duration unknown, because the snapshots record no recluster of this table"
     if plan.estimated_seconds is not None:
         seconds = f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
     change = depths(result.depth_before, plan.expected_depth, "about ")
     total = f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; depth {change}"
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
-        before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
-        after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
-        total += f"\na read of one key opens about {before} -> {after}"
+        opened = f"{size(plan.key_read_bytes)} -> {size(plan.expected_key_read_bytes)}"
+        total += f"\na read of one key opens about {opened}"
     if plan.writer != "native":
         total += f"\nSpark writes the blocks, not the native writer: {plan.writer.removeprefix('spark: ')}"
     return f"{table(header, rows)}\n{total}"
-
-
-def key_read_text(opened: int, row_groups: float | None) -> str:
-    """Return what a read of one key opens: ``12.0 MB in 3 row groups``."""
-    number = f"{row_groups or 0:.1f}".removesuffix(".0")
-    return f"{size(opened)} in {number} row group{'' if number == '1' else 's'}"
-
-
-def ratio_text(ratio: float | None, left: float | None) -> str:
-    """Return ``4.6 (2.9 left)``: the benefit-cost ratio of merged blocks, and the best of those left."""
-    return "" if ratio is None else f"{ratio:.3g}" + ("" if left is None else f" ({left:.3g} left)")
 
 
 def balance_text(rewritten: int, saved: int) -> str:
@@ -207,21 +194,8 @@ def loss_text(loss: int) -> str:
 
 
 def undone_text(rows: int) -> str:
-    """Return how many clustered rows other writers have merged."""
-    return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
-
-
-def has_few_blocks(result: ReclusterResult) -> bool:
-    """Return whether a reclustered table is too small to gain by it."""
-    return max(result.blocks_before, result.blocks_after) < LEAST_BLOCKS
-
-
-def few_blocks(tables: Sequence[str]) -> str:
-    """Return that reclustered tables are too small to gain by it."""
-    named = ", ".join(tables[:_MOST_NAMED])
-    more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
-    it = "it" if len(tables) == 1 else "them"
-    return f"{named}{more}: fewer than {LEAST_BLOCKS} blocks, so clustering has little effect; do not cluster {it} yet"
+    """Return how many rows of ours other writers have merged."""
+    return f"{count_noun(rows, 'row')} that reclustering had written"
 
 
 def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
@@ -232,7 +206,7 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         return f"{values['table']}: no commit{since}"
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [note for name, note in _NOTES.items() if any(entry[name] for entry in entries)]
+    notes = [_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else []
     notes += [] if prices is None else [f"in all {prices.text(values['spent'])}; {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
@@ -248,7 +222,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
             return text(removed) if of == "rows" else f"{text(removed)} -> {text(added)}"
         return " ".join(f"{sign}{text(count)}" for sign, count in (("-", removed), ("+", added)) if count)
 
-    undone = f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] and not is_recluster else ""
+    undone = f" ({entry['rows_undone']:,} clustered)" if entry["rows_undone"] and not is_recluster else ""
     return {
         "time (UTC)": moment_text(entry["at"])[:19],
         "what": entry["kind"],
@@ -258,7 +232,6 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "size": change("bytes", size),
         "rows": change("rows") + undone,
         "depth": "" if before is None or after is None else depths(before, after),
-        "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
@@ -266,12 +239,9 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
     }
 
 
-_OVERVIEW = ("table", "verdict", "depth", "threshold", "loaded", "rewritten", "last recluster", "gain")
+_OVERVIEW = ("table", "verdict", "depth", "threshold", "loaded", "rewritten", "last recluster")
 _OVERVIEW_BYTES = ("loaded_bytes_week", "rewritten_bytes_week")
-_OVERVIEW_NOTE = (
-    "loaded, rewritten: in the past 7 days. last recluster: UTC. gain: blocks fewer that a query for one key opens, "
-    "for\neach GB that a recluster rewrites."
-)
+_OVERVIEW_NOTE = "loaded, rewritten: in the past 7 days. last recluster: UTC."
 _MOST_LINES = 20
 
 
@@ -282,9 +252,7 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
-    undone, key_read, opened = values["rows_undone"], None, []
-    if "key_read_bytes" in values:
-        key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    undone, key_read, opened = values["rows_undone"], values.get("key_read_bytes"), []
     if curve := values.get("curve"):
         blocks, at_once = curve["total_block_count"], curve["sorted_block_count"]
         opened = [
@@ -298,17 +266,16 @@ def information(values: Mapping[str, Any]) -> str:
     figures = [
         ("depth", _depth_and_verdict(values)),
         ("snapshot", f"{values['snapshot_id']} of {moment_text(values['snapshot_at'])}"),
-        ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
+        ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} of a single key)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
         ("small blocks", small),
-        ("rows undone", undone_text(undone) if undone else None),
+        ("merged by others", undone_text(undone) if undone else None),
         *opened,
         ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
-        ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
+        ("read of one key", f"about {size(key_read)}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:.1f}"),
         ("clustering ratio", f"{values['clustering_ratio']:.1f} of 100"),
-        ("relative clustering ratio", f"{values['relative_clustering_ratio']:.2f} of 1"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
     by_level = [
@@ -317,15 +284,31 @@ def information(values: Mapping[str, Any]) -> str:
     ]
     lines = table(("level", "blocks", "rows", "depth"), by_level).splitlines()
     levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
-    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
+    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels, *_options(values["options"])])
+
+
+def _options(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each option that is set, with its origin."""
+    lines = []
+    for option in options.values():
+        if (origin := option["origin"]) != "default":
+            name, value = option["name"], option["value"]
+            text = shortened(value if isinstance(value, str) else json.dumps(value))
+            lines.append((name, text if origin == name else f"{text} ({origin})"))
+    return ["", *(_aligned(lines) if lines else []), "  All other options have their defaults."]
 
 
 def _depth_and_verdict(values: Mapping[str, Any]) -> str:
     now = standing(values["depth"], values["threshold"], word="")
-    # A line of its own has the suspension.
-    is_explained = VERDICTS[values["verdict"]].by_depth or values["verdict"] == "suspended"
-    why = "" if is_explained else f": {values['reason']}"
-    return ", ".join(filter(None, [now, f"{values['verdict']}{why}"]))
+    # The heading has the suspension.
+    why = "" if values["verdict"] == "suspended" else _open_cause(values)
+    return ", ".join(filter(None, [now, ": ".join(filter(None, [values["verdict"], why]))]))
+
+
+def _open_cause(values: Mapping[str, Any]) -> str:
+    """Return the cause of a verdict, if it is one to explain."""
+    is_within = (values["depth"] or 0.0) <= (values["threshold"] or 0.0)
+    return "" if values["verdict"] == "well clustered" and is_within else str(values["cause"])
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
@@ -364,13 +347,12 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: Pric
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
     for name, part in parts:
         sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
-        rows.append((name, "", "", "", *sums, "", "", *_money(part, prices)))
+        rows.append((name, "", "", "", *sums, "", *_money(part, prices)))
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
     lines = [f"{count_noun(len(tables), 'table')}: {verdicts}", table(header, rows), _OVERVIEW_NOTE]
     if prices is not None:
         lines.append(f"{prices.assumption}. Totals are of what is known.")
-    unexplained = (of for of in tables if not VERDICTS[of.verdict].by_depth)
-    lines += [printable(f"  {of.table}: {of.reason}") for of in unexplained]
+    lines += [printable(f"  {of.table}: {cause}") for of in tables if (cause := _open_cause(vars(of)))]
     return "\n".join(lines)
 
 
@@ -383,8 +365,7 @@ def _overview_row(of: Overview) -> tuple[str, ...]:
     threshold = "-" if of.threshold is None else f"{of.threshold:g}"
     sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
     last = "-" if of.last_recluster is None else moment_text(of.last_recluster)[:16]
-    gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:,.1f}"
-    return of.table, of.verdict, depth, threshold, *sizes, last, gain
+    return of.table, of.verdict, depth, threshold, *sizes, last
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
@@ -421,7 +402,9 @@ def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
         verdict = f"a query for one key opens {max(0.0, now - then):.1f} blocks fewer for {rewritten} rewritten"
         change = f"average depth {now:.1f} -> {then:.1f} expected{_seconds(values['first_seconds'])}"
         first = f"{rewritten} read and written, {change}"
-    per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
+    made = count_noun(values["replacements"], "load")
+    besides = f" besides {made} that made the table anew" if values["replacements"] else ""
+    per_day, replayed = f"unknown: the snapshots record no load of the past seven days{besides}", None
     if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
         bytes_per_day = span(*map(size, values["bytes_per_day"]))

@@ -161,7 +161,7 @@ class TestCost(Operations):
 
 class TestHistory(Operations):
     LOADS = 3
-    MODELS = {"events.sql": AUTOMATIC}
+    MODELS = {"events.sql": AUTOMATIC.replace("500", "100")}
 
     def test_the_history_has_loads_and_rounds(self, table: str, spark: Any) -> None:
         kinds = [entry.kind for entry in clustering_history(spark, table).entries]
@@ -175,9 +175,6 @@ class TestHistory(Operations):
         assert first.bytes_in > 0
         assert first.seconds
         assert (first.depth_before, first.write_amplification) == (3, 1)
-        # Each of three loads lies under two others at most, and their rows are three times its own.
-        assert 3 < first.benefit_cost <= 6
-        assert first.benefit_cost_left is None
         rounds = [entry for entry in found if entry.kind == "recluster"]
         assert {entry.by for entry in rounds} <= {"run", "manual"}
         assert all(entry.depth_after is not None for entry in rounds)
@@ -191,8 +188,6 @@ class TestHistory(Operations):
         assert "time (UTC)" in log
         entry = next(entry for entry in entries if entry.kind == "recluster")
         assert f"{entry.blocks_in} -> {entry.blocks_out}" in log
-        assert f"  {entry.benefit_cost:.3g}  " in log
-        assert "benefit/cost: younger loads" in log
         found = operate_json("clustering_history", "{table: events, since: 1 day, format: json}")
         assert found["table"] == table
         assert found["entries"] == [

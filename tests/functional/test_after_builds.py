@@ -13,7 +13,7 @@ from tables import expire
 # Small loads over the whole key, and a read that is seldom: it is cheaper to leave it alone.
 LOSING = EVENTS.replace(
     "block_rows=500, automatic_clustering=false",
-    "recluster_depth=1, recluster_reads=[{'where': 'k = 5', 'weight': 0.01}]",
+    "recluster_depth=1, block_rows=100, recluster_reads=[{'where': 'k = 5', 'weight': 0.01}]",
 )
 
 
@@ -31,8 +31,24 @@ class TestCosts(Operations):
         told = " a day more than it saves; consider recluster_depth: auto, or no cluster_by)"
         assert told in result.adapter_response["_message"]
         assert result.adapter_response["recluster_loss"] > 0
-        few = f"{table}: fewer than 8 blocks, so clustering has little effect; do not cluster it yet"
-        assert log.count(few) == 1
+
+
+class TestSmallTable(Operations):
+    """Fewer than eight full blocks are not merged for their depth after a build, nor is that said at each."""
+
+    MODELS = {"events.sql": EVENTS.replace(", block_rows=500, automatic_clustering=false", "")}
+
+    def test_it_is_merged_only_when_a_depth_is_given(self, table: str) -> None:
+        few = "the table has fewer than 8 full blocks, so its depth matters little"
+        (result,), log = run_load(4)
+        assert re.search(r"OK created .*events .*\(depth 5\.0\)", log)
+        assert "8 full blocks" not in log
+        assert result.adapter_response["recluster_reason"] == f"depth 5 is above 4, and {few}"
+        assert result.adapter_response["verdict"] == "well clustered"
+        line = f"{table}: nothing to do, depth 5.0, above 4, well clustered: {few}"
+        assert line in operate("recluster", "{table: events}")
+        assert f"{table}: {few}" in operate("clustering_overview")
+        assert f"{table}: reclustered 5 blocks into 1" in operate("recluster", "{table: events, depth: 1}")
 
 
 DUE = """
@@ -92,7 +108,7 @@ class TestReadsOfModels(Clustering):
         recorded = self.properties(sql, "events")["recluster.option.reads"]
         assert json.loads(recorded) == [{"where": "k between 310 and 750", "weight": 9.0}]
         log = operate("clustering_information", "{table: events}")
-        assert re.search(r"by k\n  depth +1\.0, below 2, well clustered\n", log)
+        assert re.search(r"by k\n  depth +1\.0, at most 2, well clustered\n", log)
         result, log = run(3, ["nope = 1", *READS])
         assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
         reason = result.adapter_response["recluster_reason"]

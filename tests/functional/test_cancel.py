@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.handles import SessionHandle
 from dbt_recluster.iceberg.session.jobs import job_group
 

@@ -16,7 +16,7 @@ from tables import add_catalog
 from dbt_recluster.clustering.table import ClusteredTable
 
 CATALOG = "beside"
-EVENTS = {"database": CATALOG, "cluster_by": "k", "recluster_depth": 1, "block_rows": 500}
+EVENTS = {"database": CATALOG, "cluster_by": "k", "recluster_depth": 1, "block_rows": 100}
 MODELS = {
     **models_of("select id, pmod(hash(id), 100) as k from range(1000)", events=EVENTS),
     "latest.sql": "{{ config(catalog='beside', materialized='view') }} select max(k) as k from {{ ref('events') }}",

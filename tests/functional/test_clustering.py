@@ -125,7 +125,7 @@ class TestFailureAfterTheBuild(Clustering):
     def models(self) -> dict[str, str]:
         """A hook after the load sends later files to where none can be written."""
         hook = "alter table {{ this }} set tblproperties ('write.data.path' = 'file:/dev/null/nowhere')"
-        more = f'recluster_depth=1, block_rows=500, sort_on_load=false, post_hook="{hook}"'
+        more = f'recluster_depth=1, block_rows=100, sort_on_load=false, post_hook="{hook}"'
         return {
             "events.sql": EVENTS.replace("block_rows=500, recluster_depth=2", more).replace(
                 "select id", "select /*+ repartition(2) */ id"

@@ -1,6 +1,7 @@
 """clustering_information, clustering_depth and clustering_ratio, as users call them, in dbt docs, and as a test."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,54 @@ from dbt_recluster.maintenance import (
     recluster,
 )
 
+OF_FILE = """
+models:
+  - name: events
+    meta: {recluster: {max_seconds: 900}}
+"""
+
 
 class TestInformation(Operations):
     MODELS = {
         "events.sql": EVENTS,
         "plain.sql": PLAIN,
+        "models.yml": OF_FILE,
     }
+    PROJECT_CONFIG_UPDATE = {
+        "models": {"+recluster_strategy": "payback", "+block_rows": 7, "+recluster_max_bytes": "9 GB"}
+    }
+
+    def test_the_options_in_effect_have_their_origins(self, table: str, spark: Any) -> None:
+        """The model's SQL and properties file, its folder, the run, and without the model the table."""
+        expected = {
+            "cluster_by": ("cluster_by", "k", "model"),
+            "automatic_clustering": ("automatic_clustering", False, "model"),
+            "block_rows": ("block_rows", 500, "model"),
+            "max_seconds": ("meta.recluster.max_seconds", 900, "model"),
+            "strategy": ("recluster_strategy", "payback", "dbt_project.yml"),
+            "max_bytes": ("recluster_max_bytes", "9 GB", "dbt_project.yml"),
+            "final": ("recluster_final", "false", "default"),
+        }
+        found = operate_json("clustering_information", "{table: events, format: json}")["options"]
+        assert {name: tuple(found[name].values()) for name in expected} == expected
+        log = operate("clustering_information", "{table: events}", more=("--vars", "recluster_max_bytes: 1 GB"))
+        shown = [line.split() for line in log.splitlines()]
+        assert ["recluster_max_bytes", "1073741824", "(var)"] in shown
+        assert ["recluster_strategy", "payback", "(dbt_project.yml)"] in shown
+        assert ["All", "other", "options", "have", "their", "defaults."] in shown
+        assert "recluster_final" not in log
+        off = "automatic_clustering: false"
+        log = operate("clustering_information", "{table: events}", more=("--vars", off)).split()
+        assert log[log.index("automatic_clustering") + 2] == "(var)"
+        given = clustering_information(spark, table, block_rows=800)["options"]
+        assert given["max_seconds"] == {
+            "name": "recluster.option.max_seconds",
+            "value": "900",
+            "origin": "table property",
+        }
+        assert (given["block_rows"]["value"], given["block_rows"]["origin"]) == (800, "argument")
+        assert given["cluster_by"]["origin"] == "table property"
+        assert "sort_on_load" not in given
 
     def test_information_is_text_for_people(self, table: str) -> None:
         log = operate("clustering_information", "{table: events}")
@@ -36,7 +79,8 @@ class TestInformation(Operations):
 
     def test_information_as_json_is_that_of_the_function(self, table: str, spark: Any) -> None:
         found = operate_json("clustering_information", "{table: events, format: json}")
-        assert found == clustering_information(spark, table, block_rows=500)
+        measured = clustering_information(spark, table, block_rows=500)
+        assert found == {**measured, "options": found["options"]}
         assert found["cluster_key"] == "k"
         assert (found["average_depth"], found["threshold"], found["verdict"]) == (4, 4, "well clustered")
         assert found["block_depth_histogram"] == {"00004": 4}
@@ -83,6 +127,7 @@ class TestInformation(Operations):
         listener.invoke(["run-operation", wrong])
         assert (f"did you mean {right}?" in "\n".join(said)) == bool(right)
 
+    @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
     def test_the_lake_is_no_part_of_a_repository(self, lake: Path, tmp_path: Path) -> None:
         subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
         status = ["git", "--work-tree", str(lake.parent), "status", "--porcelain", "--ignored", "--"]

@@ -1,25 +1,41 @@
 """clustering_overview: verdicts, totals, money and the gate; and the metrics file, which has its figures."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dbt.tests.util import run_dbt, run_dbt_and_capture
-from operations import EVENTS, PLAIN, Operations, operate, operate_json
+from clustered_models import run_load
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from dbt_common.exceptions import EventCompilationError
+from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
-from dbt_recluster.maintenance import suspend_recluster
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.table_properties import FAILURE
+from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
 
 THREE = "table: [deep, well, paused]"
+
+
+AUTOMATIC = EVENTS.replace(", automatic_clustering=false", "")
 
 
 class TestOverview(Operations):
     LOADS = 6
     MODELS = {
-        **dict.fromkeys(("deep.sql", "paused.sql", "broken.sql"), EVENTS),
+        **dict.fromkeys(("deep.sql", "paused.sql", "broken.sql"), AUTOMATIC),
+        "waits.sql": AUTOMATIC.replace("block_rows", "recluster_after={'commits': 9}, block_rows"),
         "well.sql": EVENTS.replace("cluster_by='k'", "cluster_by='id'"),
         "plain.sql": PLAIN,
     }
+
+    @pytest.fixture(scope="class", autouse=True)
+    def loaded(self, project: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DBT_RECLUSTER_AUTOMATIC_CLUSTERING", "false")
+            for load in range(self.LOADS):
+                load_once(load)
 
     @pytest.fixture(scope="class", autouse=True)
     def states(self, project: Any, loaded: None, spark: Any) -> None:
@@ -31,14 +47,36 @@ class TestOverview(Operations):
         log = operate("clustering_overview", passes=False)
         lines = [line.split() for line in log.splitlines() if line.strip().startswith(schema)]
         found = {words[0]: " ".join(words[1:]) for words in lines if not words[0].endswith(":")}
-        assert list(found) == [f"{schema}.{name}" for name in ("broken", "deep", "paused", "well")]
+        assert list(found) == [f"{schema}.{name}" for name in ("broken", "deep", "waits", "paused", "well")]
         assert found[f"{schema}.deep"].startswith("deep 6.0 4 ")
         assert found[f"{schema}.well"].startswith("well clustered 1.0 4 ")
-        assert "4 tables: 1 failing, 1 deep, 1 suspended, 1 well clustered" in log
+        assert "5 tables: 1 failing, 1 deep, 1 waiting, 1 suspended, 1 well clustered" in log
         assert f"{schema}.paused: suspended since " in log
         assert f"{schema}.broken: cluster_by item k: " in log
         # what cannot be read may be anything, so it fails after all others are shown
         assert log.index("total") < log.rindex("there is no column 'k'")
+
+    def test_a_table_waits_in_every_answer_until_its_condition_is_met(self, project: Any, tmp_path: Path) -> None:
+        """What keeps a build from reclustering it is said, and what a recluster by hand would do."""
+        file, why = tmp_path / "r.prom", "no condition met: 6 of 9 commits; next recluster after 3 more commits"
+        name, arguments = f"{project.test_schema}.waits", "{table: waits, format: json}"
+        found = operate_json("clustering_information", arguments)
+        assert (found["verdict"], found["depth"], found["reason"]) == ("waiting", 6, why)
+        assert f"6.0, above 4, waiting: {why}\n" in operate("clustering_information", "{table: waits}")
+        planned = operate_json("recluster", "{table: waits, dry_run: true, format: json}")
+        assert (planned["verdict"], planned["held"], len(planned["plan"]["sets"])) == ("waiting", why, 1)
+        line = f"{name}: a build would recluster nothing now: {why}; by hand, it would recluster 6 blocks"
+        assert line in operate("recluster", "{table: waits, dry_run: true}")
+        line = f"{project.test_schema}.paused: a build would recluster nothing now: suspended since "
+        assert line in operate("recluster", "{table: paused, dry_run: true}")
+        operate("clustering_overview", f"{{table: waits, metrics: {file}, fail_on: [deep]}}")
+        assert f'dbt_recluster_table_verdict{{table="{name}",verdict="waiting"}} 1.0' in file.read_text()
+        operate("clustering_report", "{table: waits}")
+        assert why in (Path(project.project_root) / "target/clustering_report.html").read_text()
+        text = (Path(project.project_root) / "models/waits.sql").read_text()
+        write_file(text.replace("9}", "6}"), project.project_root, "models", "waits.sql")
+        assert operate_json("clustering_information", arguments)["verdict"] == "deep"
+        write_file(text, project.project_root, "models", "waits.sql")
 
     def test_the_overview_as_json(self, sql: Any) -> None:
         found = operate_json("clustering_overview", "{table: [deep, well, paused, plain], format: json}")
@@ -148,7 +186,7 @@ class TestMoney(Operations):
         assert page.count("EUR ") >= 6  # the row of the index, the facts, and what they assume
 
 
-RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1")
+RECLUSTERED = EVENTS.replace("automatic_clustering=false", "recluster_depth=1").replace("500", "100")
 
 
 class TestMetricsFile(Operations):
@@ -168,6 +206,40 @@ class TestMetricsFile(Operations):
         operate("resume_recluster", f"{{table: events, metrics: {file}}}")
         assert well_clustered in file.read_text()
 
+    def test_each_run_merges_what_it_builds_and_what_it_fails_to_build(
+        self, project: Any, sql: Any, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "r.prom"
+
+        def verdicts(*command: str, passes: bool = True) -> dict[str, str]:
+            run_dbt(list(command), expect_pass=passes)
+            verdicts = re.findall(r'verdict\{table="\w+\.(\w+)",verdict="([\w ]+)"\} 1\.0', file.read_text())
+            return dict(verdicts)
+
+        def measured(name: str) -> str:
+            return re.findall(rf'measured\w+\{{table="\w+\.{name}"\}} (\S+)', file.read_text())[0]
+
+        write_file(RECLUSTERED, project.project_root, "models", "other.sql")
+        well, both = "well clustered", dict.fromkeys(("events", "other"), "well clustered")
+        assert verdicts("run", *variables(2, file)) == both
+        before = measured("other")
+        assert verdicts("run", "--select", "events", *variables(3, file)) == both
+        assert measured("other") == before < measured("events")
+        off = json.dumps({"load": 4, "recluster_metrics_file": str(file), "automatic_clustering": False})
+        assert verdicts("run", "--vars", off) == dict.fromkeys(both, "waiting")
+        write_file(RECLUSTERED.replace("'k'", "'typo'"), project.project_root, "models", "other.sql")
+        assert verdicts("run", *variables(5, file), passes=False) == {"events": well, "other": "failing"}
+        assert re.search(r'failure_info\{reason="cluster_by item typo: there is no column', file.read_text())
+        sql("drop table {schema}.events")
+        write_file(RECLUSTERED, project.project_root, "models", "unbuilt.sql")
+        missing = {"events": "missing", "other": "failing", "unbuilt": "missing"}
+        assert verdicts("run-operation", "recluster", *variables(5, file), passes=False) == missing
+        for name in ("other", "unbuilt"):
+            (Path(project.project_root) / f"models/{name}.sql").unlink()
+        budget = json.dumps({"load": 6, "recluster_metrics_file": str(file), "recluster_max_bytes": 1})
+        assert verdicts("run-operation", "recluster", "--vars", budget) == {"events": "missing"}
+        assert verdicts("run", *variables(6, file)) == {"events": well}
+
     @pytest.mark.thorough
     def test_what_cannot_be_written_is_known_before_or_a_warning_after(self, sql: Any, tmp_path: Path) -> None:
         before = sql("select count(*) from {schema}.events")[0][0]
@@ -181,6 +253,47 @@ class TestMetricsFile(Operations):
         ):
             assert message in run_dbt_and_capture(["run", *variables(7, file)], expect_pass=passes)[1]
             assert sql("select count(*) from {schema}.events")[0][0] == before + 1000 * passes
+        written = Path("target/run_results.json").stat().st_mtime_ns
+        with pytest.raises(EventCompilationError, match="cannot be written"):
+            run_dbt(["--warn-error", "run", *variables(8, file)])
+        assert Path("target/run_results.json").stat().st_mtime_ns > written
+
+
+class TestFailedRecluster(Operations):
+    """A merge that fails is a warning of dbt, on the model's line, and the table fails until one succeeds."""
+
+    MODELS = {"events.sql": RECLUSTERED}
+    LOADS = 1
+
+    @pytest.mark.parametrize("is_recorded", [True, False])
+    def test_the_verdict_is_failing_until_a_recluster_succeeds(
+        self, project: Any, sql: Any, spark: Any, table: str, is_recorded: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lost = [Path(file.removeprefix("file:")) for (file,) in sql("select file_path from {schema}.events.files")]
+        for file in lost:
+            file.rename(f"{file}.lost")
+        with monkeypatch.context() as patch:
+            if not is_recorded:  # the table cannot be changed
+                patch.setattr(IcebergTable, "set_property", None)
+            (result,), log = run_load(1)
+        assert result.status == "warn"
+        assert "WARN=1" in log
+        assert re.search(r"OK created .*\[.*OK \(recluster FAILED: Blocks of .* could not be merged: .*\)", log)
+        assert result.adapter_response["verdict"] == "failing"
+        assert result.adapter_response["recluster_reason"].startswith(f"Blocks of {table} could not be merged: ")
+        assert (FAILURE in ClusteredTable(spark, table).iceberg.properties) == is_recorded
+        log = operate("clustering_overview", passes=False)
+        assert "1 table: 1 failing" in log
+        assert f"  {table}: the last recluster failed: Blocks of {table} could not be merged: " in log
+        assert f"{table} is failing" in log
+        operate("recluster", "{dry_run: true}")
+        found = operate_json("clustering_information", "{table: events, format: json}")
+        assert (found["verdict"], found["threshold"]) == ("failing", 1)
+        for file in lost:
+            Path(f"{file}.lost").rename(file)
+        run_dbt(["run", "--vars", '{"load": 2}', "--warn-error"])
+        assert "1 table: 1 well clustered" in operate("clustering_overview")
+        assert FAILURE not in ClusteredTable(spark, table).iceberg.properties
 
 
 def variables(load: int, file: Path) -> tuple[str, str]:

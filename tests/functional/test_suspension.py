@@ -10,7 +10,8 @@ from clustered_models import run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.table import ClusteredTable, Suspension
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_state import Suspension
 from dbt_recluster.iceberg.table_properties import SUSPENDED
 from dbt_recluster.maintenance import (
     clustering_depth,
@@ -34,10 +35,11 @@ class TestDryRun(Operations):
     def test_a_dry_run_shows_the_plan_and_changes_nothing(self, project: Any, table: str, sql: Any) -> None:
         before = files(sql, "events")
         log = operate("recluster", self.PLAN % "")
-        assert f"1 of 1 {table}: would recluster 4 blocks" in log
+        held = "a build would recluster nothing now: automatic clustering is off; by hand, it would recluster 4 blocks"
+        assert f"1 of 1 {table}: {held}" in log
         assert "set   level  blocks  into   rows" in log
         assert "duration unknown, because the snapshots record no recluster" in log
-        assert "depth 4.0, above 1, deep\n" in log
+        assert "depth 4.0, above 1, waiting\n" in log
         plan = operate_json("recluster", self.PLAN % ", format: json")["plan"]
         assert plan["estimated_seconds"] is None
         (planned,) = plan["sets"]

@@ -9,12 +9,12 @@ from clustered_models import Clustering
 from dbt.adapters.spark.python_submissions import AllPurposeClusterPythonJobHelper
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
-from dbt_recluster.adapter.connections import ConnectionMethod
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.maintenance import clustering_depth
 
 CONTRACT = """
 {{ config(
-  materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=1,
+  materialized='incremental', cluster_by='k', block_rows=100, recluster_depth=1,
   contract={'enforced': true}, on_schema_change='fail',
   persist_docs={'relation': true, 'columns': true},
   pre_hook="create table if not exists {{ this.schema }}.hooks (at string) using iceberg",
@@ -65,7 +65,7 @@ class TestWhatWorks:
     }
 
     @pytest.mark.thorough
-    def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
+    def test_a_contract_holds_docs_persist_and_hooks_run_around_a_build(self, project: Any, spark: Any) -> None:
         for load in range(3):
             run_dbt(["run", "--select", "contracted", "--vars", f"load: {load}"])
         table = f"{project.test_schema}.contracted"

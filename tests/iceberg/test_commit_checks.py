@@ -20,6 +20,7 @@ from tables import (
     rewrite_manifests,
     spark_settings,
     staged_sets,
+    state,
     stays_as_it_is,
 )
 
@@ -272,7 +273,7 @@ def test_an_interruption_between_merge_and_commit(
 ) -> None:
     """The files that were written are deleted; or named, where nobody can tell whether the catalog has them."""
     name = make_table(spark, schema, files=3)
-    before, metadata = checksum(spark, name), metadata_file(spark, name)
+    before, metadata = checksum(spark, name), state(spark, name)
     for step, (owner, function) in STEPS.items():
         called, left = getattr(owner, function), orphans(spark, name)
 
@@ -291,6 +292,6 @@ def test_an_interruption_between_merge_and_commit(
         kept = orphans(spark, name) - left
         assert bool(kept) == (step == "send"), step
         assert all(file.name in f"{e.value}{caplog.text}" for file in kept), step
-        assert metadata_file(spark, name) == metadata, step
+        assert state(spark, name) == metadata, step
     assert checksum(spark, name) == before
     assert staged_sets(spark, name) == (0, 0)

@@ -30,7 +30,7 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
     given = {"depth": 2, "block_rows": 100, "trigger": "run", **given}
-    options = ReclusterOptions(after=after, when=when, **given)
+    options = ReclusterOptions.parse(after=after, when=when, **given)
     return Recluster(ClusteredTable(spark, table, "k"), options).run()
 
 

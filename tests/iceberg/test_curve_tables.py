@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from tables import checksum, recluster_keeping_rows, spark_settings, stays_as_it_is
 
+from dbt_recluster.adapter.table_clustering import sorted_along_curve
 from dbt_recluster.clustering import table_curve
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -25,7 +26,6 @@ from dbt_recluster.maintenance import (
     clustering_information,
     recluster,
 )
-from dbt_recluster.operations.table_clustering import sorted_along_curve
 
 ROWS = 4_000
 FINAL: dict[str, Any] = {"depth": 1, "block_rows": 500, "final": True}
@@ -320,10 +320,10 @@ def test_compaction_does_not_end_merging(spark: Any, schema: str, files: int | N
     if files:
         sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
         small = sum(size.n for size in sizes[:files])
-        assert recluster_keeping_rows(spark, name, KEY, block_rows=50, max_bytes=small).rounds
-    recluster_keeping_rows(spark, name, KEY, block_rows=50, final=True)
+        assert recluster_keeping_rows(spark, name, KEY, depth=4, block_rows=50, max_bytes=small).rounds
+    recluster_keeping_rows(spark, name, KEY, depth=4, block_rows=50, final=True)
     assert clustering_information(spark, name, block_rows=50)["average_depth"] <= 4
-    again = recluster(spark, name, block_rows=50, final=True)
+    again = recluster(spark, name, depth=4, block_rows=50, final=True)
     assert not again.rounds, again.reason
 
 

@@ -87,7 +87,7 @@ def test_the_page_has_the_names_of_a_failure_the_command_and_adapter_response(
     from dbt.adapters.contracts.connection import AdapterResponse
 
     code, answer, _ = run_json("recluster", f"{schema}.missing")
-    assert (code, answer["error"]) == (1, None)
+    assert (code, answer["error"]) == (2, None)
     assert answer["tables"][0].keys() == documented["JSON in dbt"]
     assert answer.keys() | {"files", "totals"} == documented["JSON of the command"]
     plain = AdapterResponse("OK")
@@ -126,11 +126,11 @@ KEYED = "set tblproperties ('recluster.cluster_by' = 'k'"
 @pytest.mark.parametrize(
     ("changes", "order", "mode"),
     [
-        ([], None, "none"),
+        ([], "k", None),
         (["unset tblproperties ('write.distribution-mode')", "write ordered by k", f"{KEYED})"], "k", None),
         (["write ordered by k", f"{KEYED}, 'write.distribution-mode' = 'hash')"], "k", "hash"),
     ],
-    ids=["an order set by hand", "a model's order", "a mode set by hand"],
+    ids=["an order that a recluster set", "a model's order", "a mode set by hand"],
 )
 def test_an_operation_removes_what_is_kept_in_a_table(
     spark: Any, schema: str, changes: list[str], order: str | None, mode: str | None

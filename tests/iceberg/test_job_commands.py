@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tables import append, checksum, keyed, make_table, metadata_file, stays_as_it_is
+from tables import append, checksum, keyed, local_path, make_table, metadata_file, stays_as_it_is
 
 from dbt_recluster.maintenance import clustering_depth, clustering_history, clustering_information
 
@@ -30,18 +30,19 @@ def sales(uncached_catalog: str) -> str:
 def test_options_come_from_the_table_and_those_of_the_command_line_win(
     spark: Any, sales: str, run_json: Any, as_json: Any
 ) -> None:
-    table = keyed(spark, sales, depth="1", block_rows="100", final="true", depht="2")
+    table = keyed(spark, sales, rows=200, depth="1", block_rows="100", final="true", depht="2")
     before = checksum(spark, table)
     code, answer, err = run_json("recluster", table, "--depth", "50")
     assert (code, answer["tables"][0]["blocks_in"]) == (0, 0)
     assert f"{table}: table property recluster.option.depht is not an option of dbt-recluster" in err
-    assert as_json("information", table)[1]["t"]["small_block_count"] == 0  # six full blocks of 100 rows
+    assert as_json("information", table)[1]["t"]["small_block_count"] == 0  # full at 100 rows
     code, answers = as_json("recluster", table)
     assert code == 0
-    assert answers["t"]["blocks_out"] >= 6  # of 100 rows each
+    assert answers["t"]["blocks_out"] >= 12  # of 100 rows each
     assert answers["t"]["depth_after"] == clustering_depth(spark, table, "k")["average_depth"] == 1
-    one = as_json("recluster", table, "--block-rows", "1000", "--depth", "0.01")[1]["t"]
-    assert one["blocks_out"] in (0, 1)
+    _, answer, err = run_json("recluster", table, "--block-rows", "2000", "--depth", "0.01")
+    assert answer["tables"][0]["blocks_out"] in (0, 1)
+    assert f"{table}: block_rows 2000 is for this call; one without it merges the blocks again. To keep it: " in err
     assert checksum(spark, table) == before
     assert clustering_history(spark, table).entries[-1].by == "manual"
 
@@ -76,19 +77,19 @@ def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: 
         code, answers = as_json(*command)
         assert (code, answers["t"]["cluster_key"]) == (0, "hilbert(k, id)")
     code, _, err = run("recluster", table, "--cluster-by", "id", *DEEP)
-    assert (code, "it was clustered by hilbert(k, id), and is again once" in err) == (0, True)
+    assert (code, "the next run of its model changes the key back to hilbert(k, id)" in err) == (0, True)
     assert as_json(*recluster)[1]["t"]["cluster_key"] == "id"
     assert checksum(spark, table) == before
 
 
 @pytest.mark.thorough
 def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, run: Any) -> None:
-    orders = keyed(spark, sales, "orders", depth="1")
+    orders = keyed(spark, sales, "orders", depth="1", block_rows="50")
     keyed(spark, sales, "broken", depth="banana")
     keyed(spark, sales, "descending", "k desc nulls last")
     left_alone = keyed(spark, sales, "left_alone", automatic_clustering="false", depth="1")
     make_table(spark, sales, name="plain", files=1, rows=10)
-    within = keyed(spark, f"{sales}.eu", "within", depth="1")
+    within = keyed(spark, f"{sales}.eu", "within", depth="1", block_rows="50")
     files = {name: metadata_file(spark, f"{sales}.{name}") for name in ("left_alone", "plain", "descending")}
     wrong = "table property recluster.option.depth must be a number"
 
@@ -106,13 +107,14 @@ def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, r
     code, out, err = run("recluster", left_alone, f"{sales}.broken", within)
     assert code == 1
     assert [line.partition(":")[0] for line in out.splitlines() if line[0] != " "] == [left_alone, within]
-    failure, count = err.splitlines()
+    assert f"{within}: round 1 merged " in err  # off a terminal, too
+    failure, count = (line for line in err.splitlines() if ": round " not in line)
     assert failure.startswith(f"{sales}.broken: {wrong}")
     assert count == "1 of 3 tables failed"
 
 
 def test_a_dry_run_changes_nothing(spark: Any, sales: str, run: Any, as_json: Any) -> None:
-    table = keyed(spark, sales, depth="1")
+    table = keyed(spark, sales, depth="1", block_rows="50")
     with stays_as_it_is(spark, table):
         code, out, _ = run("recluster", table, "--dry-run")
         assert (code, "total: " in out) == (0, True)
@@ -130,24 +132,31 @@ def test_a_property_that_is_no_key(spark: Any, sales: str, run: Any) -> None:
     assert (code, "reclustered 6 blocks" in out) == (0, True)
     assert "table property recluster.cluster_by: cluster_by item 'k desc'" in err
     code, _, err = run("recluster", table)
-    assert (code, "table property recluster.cluster_by" in err) == (1, True)
+    assert (code, "table property recluster.cluster_by" in err) == (2, True)
 
 
 def test_tables_that_fail_have_a_line_each(spark: Any, sales: str, run: Any, as_json: Any) -> None:
     table = make_table(spark, sales, files=1, rows=10)
     assert run("recluster", "--namespace", sales)[::2] == (0, f"no table of {sales} has a cluster key\n")
     assert as_json("recluster", "--namespace", sales) == (0, {})
-    code, out, err = run("recluster", table, f"{sales}.nowhere", f"{table}.snapshots")
-    assert (code, out) == (1, "")
+    code, out, err = run("recluster", table, f"{sales}.nowhere", "no.such.t", f"{table}.snapshots")
+    assert (code, out) == (2, "")
     starts = [
         f"{table} has no cluster key: neither the property recluster.cluster_by nor a sort order; name one",
         f"{sales}.nowhere cannot be loaded: ",
+        "no.such.t cannot be loaded: Spark has no catalog no",
         f"{table}.snapshots is the metadata table snapshots of a table",
-        "3 of 3 tables failed",
+        "4 of 4 tables failed",
     ]
     assert all(line.startswith(start) for line, start in zip(err.splitlines(), starts, strict=True)), err
-    code, _, err = run("recluster", keyed(spark, sales, "other"), "--where", "nothing = 1")
-    assert (code, len(err.splitlines())) == (1, 1)
+    other = keyed(spark, sales, "other", depth="1")
+    code, _, err = run("recluster", other, "--where", "nothing = 1")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert run("recluster", other, table)[0] == 1  # one is done, one refused
+    append(spark, other, 600, 300, files=3)
+    local_path(spark.table(f"{other}.files").first().file_path).unlink()
+    code, _, err = run("recluster", other, "--final")
+    assert (code, "could not be merged" in err) == (1, True)
 
 
 def test_a_suspended_table_says_how_to_resume(spark: Any, sales: str, run: Any, as_json: Any) -> None:

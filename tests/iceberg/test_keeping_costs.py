@@ -1,7 +1,9 @@
 """What keeping a table clustered costs and saves, played through for real; and `recluster_depth: auto`."""
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 from tables import create_table, make_even_table, planned, spark_settings
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
-from dbt_recluster.advice.report_data import report_data
+from dbt_recluster.advice.overview import table_overview
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (
     ClusteredTable,
@@ -22,6 +25,7 @@ from dbt_recluster.maintenance import (
 )
 from dbt_recluster.planner import Policy
 from dbt_recluster.report.html import write_report
+from dbt_recluster.report.report_data import report_data
 from dbt_recluster.report.result_text import cost
 
 LOAD = (
@@ -152,7 +156,7 @@ def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
 
 def test_an_automatic_depth_holds_for_a_day(spark: Any, table: str) -> None:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)
+    keyed.reads.follow(ReclusterOptions.parse(reads=reads(1000)).reads)
 
     def found(text: str) -> Any:
         spark.sql(f"alter table {table} set tblproperties ('{table_properties.AUTO_DEPTH}' = '{text}')")
@@ -182,7 +186,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
 
 def balance_of(spark: Any, table: str, weight: float) -> Any:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions(reads=reads(weight)).reads)
+    keyed.reads.follow(ReclusterOptions.parse(reads=reads(weight)).reads)
     return CostModel(keyed, Policy()).balance()
 
 
@@ -208,7 +212,8 @@ def test_the_bytes_that_reclustering_saved(spark: Any, table: str, tmp_path: Any
     report = clustering_report(spark, table)
     assert report.balance is not None
     assert report.balance.saved == found.saved_bytes_per_day
-    assert "Reclustering: " in write_report([report], tmp_path / "report.html")[0].read_text()
+    write_report([report], tmp_path / "report.html")
+    assert "Reclustering: " in (tmp_path / "report.html").read_text()
     # Reads that are asked a thousand times as often pay for it.
     balance = balance_of(spark, table, 2000)
     assert balance.saved == pytest.approx(1000 * found.saved_bytes_per_day, rel=1e-3)
@@ -236,6 +241,49 @@ def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) ->
     spark.sql(f"create table {table}_copy using iceberg as select * from {table}")
     spark.sql(f"insert overwrite {table} select /*+ repartition_by_range(10, k) */ * from {table}_copy")
     assert 0 < balance_of(spark, table, 2).saved <= 1.1 * before
+
+
+def test_a_replaced_table_keeps_its_history(spark: Any, schema: str) -> None:
+    """As by a full refresh, or by each build of a table model. The own commits of a branch are not its history."""
+    name, source = f"{schema}.t", "select (id * 37) % 400 k from range(0, 400, 1, 1)"
+    spark.sql(f"create or replace table {name} using iceberg as {source}")
+    text = cost(estimate_clustering_cost(spark, name, "k").as_dict())
+    assert "no load of the past seven days besides 1 load that made the table anew" in text
+    spark.sql(f"insert into {name} {source}")
+    recluster(spark, name, "k", depth=1, block_rows=100)
+    spark.sql(f"alter table {name} create branch audit")
+    spark.sql(f"insert into {name}.branch_audit {source}")
+    loaded = ["overwrite", "append", "recluster"]
+    for _ in range(2):
+        spark.sql(f"create or replace table {name} using iceberg as {source}")
+        loaded.append("overwrite")
+    entries = clustering_history(spark, name).entries
+    assert [entry.kind for entry in entries] == loaded
+    assert entries[-1].write_amplification == 0.5  # of four loads
+    overview = table_overview(ClusteredTable(spark, name, "k"), ReclusterOptions())
+    assert overview.rewritten_bytes_week == entries[2].bytes_in > 0
+    assert overview.loaded_bytes_week == sum(entry.bytes_out for entry in entries if entry.is_change)
+    assert report_data(ClusteredTable(spark, name, "k"), ReclusterOptions()).before is None  # of this table alone
+
+
+def test_a_budget_that_cannot_keep_up_is_said(spark: Any, schema: str) -> None:
+    name, told = f"{schema}.t", []
+    create_table(spark, name, "k int")
+    spark.sql(f"alter table {name} write locally ordered by k")
+    for _ in range(7):
+        spark.sql(f"insert into {name} select /*+ repartition_by_range(10, k) */ cast(id as int) k from range(1000)")
+        result = recluster(spark, name, depth=1.5, block_rows=100, max_bytes=5_000)
+        told.append((result.depth_after, "the budget is smaller than what loads add: about " in result.cause))
+    assert told[-1][1], told
+    assert not told[2][1]
+    options = ReclusterOptions(depth=1.5, block_rows=100, max_bytes=5_000)
+    overview = table_overview(ClusteredTable(spark, name), options)
+    assert overview.verdict == "deep"
+    assert re.search(r"; the budget is smaller than what loads add: about \d+\.\d KB a day$", overview.reason)
+    assert "budget" not in table_overview(ClusteredTable(spark, name), replace(options, max_bytes=None)).reason
+    left = int(re.search(r"budget used; (\d+) blocks left", result.cause)[1])
+    planned = Recluster(ClusteredTable(spark, name), replace(options, max_bytes=None, dry_run=True)).run().plan
+    assert left == sum(each.blocks for each in planned.sets)
 
 
 def opened_bytes(spark: Any, table: str, key: int) -> int:

@@ -220,7 +220,7 @@ def test_a_partition_is_named_by_its_fields_and_values(spark: Any, schema: str) 
         ("boolean", ["true", "false", "null"]),
     ],
 )
-def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[str]) -> None:
+def test_partitions_of_any_value_are_told_apart(spark: Any, schema: str, kind: str, values: list[str]) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (k int, `P.q` {kind}) using iceberg partitioned by (`P.q`)")
     for value in values:

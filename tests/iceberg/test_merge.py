@@ -234,7 +234,7 @@ def test_most_rows_on_one_value(spark: Any, schema: str, key: Key) -> None:
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("version", [3, 2])
-def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int) -> None:
+def test_a_merge_applies_deletes_and_keeps_row_ids(spark: Any, schema: str, method: str, version: int) -> None:
     properties = {
         **SMALL_ROW_GROUPS,
         "format-version": version,
@@ -262,7 +262,7 @@ def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int)
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
-def test_wide_and_nested_rows(spark: Any, schema: str, method: str) -> None:
+def test_a_merge_keeps_wide_and_nested_rows(spark: Any, schema: str, method: str) -> None:
     name = f"{schema}.t"
     columns = ", ".join(f"c{i} int" for i in range(200))
     nested = "a array<struct<x: int, y: string>>, m map<string, array<int>>, s struct<t: struct<u: int>, v: binary>"

@@ -1,5 +1,6 @@
 """Others that rewrite what reclustering has written are recognised, and warned of once; nothing else is."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file
 
-from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -16,6 +16,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
+from dbt_recluster.report.report_data import report_data
 from dbt_recluster.report.result_text import history, information
 
 pytestmark = pytest.mark.thorough
@@ -105,14 +106,14 @@ def test_work_undone_by_others_is_shown_wherever_the_table_is(spark: Any, schema
     assert not [text for text in shown() if "undone" in text or "had written" in text]
     binpack(spark, name)
     text, page = shown()
-    assert "3,000 rows that reclustering had written, merged by other writers" in text
-    assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
-    assert "replace, 3,000 rows undone" in page
+    assert re.search("merged by others +3,000 rows that reclustering had written", text)
+    assert "Other writers have merged 3,000 rows that reclustering had written: leave this table out" in page
+    assert "replace of 3,000 clustered rows" in page
     table = ClusteredTable(spark, name)
     assert table_information(table)["rows_undone"] == 3000
     entries = [entry.as_dict() for entry in table_history(table)]
     assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
-    assert "-3,000 +3,000 (3,000 undone)" in history({"table": name, "since": None, "entries": entries})
+    assert "-3,000 +3,000 (3,000 clustered)" in history({"table": name, "since": None, "entries": entries})
 
 
 def rewrite_manifests(spark: Any, name: str) -> None:

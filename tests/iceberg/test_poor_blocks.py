@@ -23,7 +23,7 @@ def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> Non
     load_in_order(spark, name, 12, 100)
     information = clustering_information(spark, name, "k", block_rows=1000)
     assert (information["small_block_count"], information["fragmentation"]) == (12, 6.0)
-    dry: Any = recluster(spark, name, "k", block_rows=1000, dry_run=True)
+    dry: Any = recluster(spark, name, "k", depth=4, block_rows=1000, dry_run=True)
     assert dry.reason == "10 small blocks make 1 full one"
     (block_set,) = dry.plan.sets
     assert (block_set.blocks, block_set.expected_blocks, block_set.depth, block_set.new_level) == (
@@ -32,14 +32,14 @@ def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> Non
         1,
         0,
     )
-    result = recluster_keeping_rows(spark, name, "k", block_rows=1000)
+    result = recluster_keeping_rows(spark, name, "k", depth=4, block_rows=1000)
     assert (result.blocks_before, result.rounds[0].blocks_in, result.rows) == (12, 10, 1000)
     assert result.blocks_after == 3
     assert set(recorded_levels(spark, name).values()) == {0}
     information = clustering_information(spark, name, "k", block_rows=1000)
     assert information["average_depth"] == 1.0
     assert (information["small_block_count"], information["fragmentation"]) == (2, 1.5)
-    assert recluster(spark, name, "k", block_rows=1000).rounds == []
+    assert recluster(spark, name, "k", depth=4, block_rows=1000).rounds == []
 
 
 def test_blocks_that_are_full_in_bytes_are_left_alone(spark: Any, schema: str) -> None:

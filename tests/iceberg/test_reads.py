@@ -74,7 +74,7 @@ CASES: list[tuple[Any, str, Any]] = [
 
 def follow(table: ClusteredTable, reads: Any) -> list[str]:
     """Follow reads; return those that are left out."""
-    return table.reads.follow(ReclusterOptions(reads=reads).reads)
+    return table.reads.follow(ReclusterOptions.parse(reads=reads).reads)
 
 
 def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
@@ -17,6 +18,7 @@ from tables import append, keyed, levels, make_table, metadata_file, planned, re
 
 from dbt_recluster import maintenance
 from dbt_recluster.advice.cost_model import CostModel
+from dbt_recluster.advice.overview import table_overview
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -25,6 +27,7 @@ from dbt_recluster.exceptions import (
     ClusterKeyError,
     OptionError,
     PredicateError,
+    ReclusterError,
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -75,13 +78,12 @@ def test_what_a_read_of_one_key_opens_is_estimated(spark: Any, schema: str) -> N
     assert unsorted["key_read_bytes"] == pytest.approx(unsorted["total_bytes"], rel=0.01)
     plan = planned(spark, name, "k", depth=1)
     assert plan.key_read_bytes == unsorted["key_read_bytes"]
-    assert plan.expected_key_read_row_groups == 1
+    assert plan.expected_key_read_bytes < plan.key_read_bytes
     recluster(spark, name, "k", depth=1)
     append(spark, name, 20_000, 5000, keys=100_000)
     after = clustering_information(spark, name)
     groups = _row_groups(spark, name)
     opened = [[size for least, greatest, size in groups if least <= key <= greatest] for key in range(500, 99_500, 500)]
-    assert after["key_read_row_groups"] == pytest.approx(sum(map(len, opened)) / len(opened), rel=0.1)
     assert after["key_read_bytes"] == pytest.approx(sum(map(sum, opened)) / len(opened), rel=0.3)
     spark.sql(f"alter table {name} set tblproperties ('write.format.default' = 'orc')")
     assert "key_read_bytes" not in clustering_information(spark, name)
@@ -148,19 +150,40 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     table = ClusteredTable(spark, name, "k")
     estimate = CostModel.of(table, options).recluster(table.predicate(options.where))
     result = Recluster(table, options).run()
-    assert (estimate.blocks, estimate.average_depth) == (3, result.depth_before) == (3, 3.0)
+    assert (estimate.blocks, estimate.average_depth) == (3, result.average_depth_before) == (3, 3.0)
     assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))
-    assert estimate.expected_average_depth == result.depth_after == 1.0
+    assert estimate.expected_average_depth == result.average_depth_after == 1.0
 
 
-@pytest.mark.thorough
-@pytest.mark.alike
-def test_the_size_of_a_block_given_by_hand_is_recorded_with_the_key(spark: Any, schema: str) -> None:
-    """A later call without it would compact every block."""
+def test_the_verdict_is_of_the_whole_table_whatever_a_predicate_admits(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, v int) using iceberg")
+    for v in range(3):
+        spark.sql(f"insert into {name} select id, {v} from range(0, 200, 1, 1)")
+    for where, verdict, why in (
+        ("v > 2", "stuck", "no block can hold a row that the predicate admits"),
+        ("v = 0", "stuck", "the predicate leaves 2 blocks out"),
+        ("v >= 0", "deep", "depth 3 is above 2"),
+    ):
+        table, options = ClusteredTable(spark, name, "k"), ReclusterOptions(depth=2, block_rows=100, where=where)
+        overview = table_overview(table, options)
+        dry = Recluster(table, replace(options, dry_run=True)).run()
+        for found in (overview, dry):
+            assert (found.verdict, found.threshold, found.reason.endswith(why)) == (verdict, 2, True), where
+        assert (overview.depth, dry.depth_before, dry.depth_after) == (3, 3, 3)
+    result = recluster(spark, name, "k", depth=2, block_rows=100, where="v > 2")
+    assert (result.rounds, result.verdict, result.cause) == (
+        [],
+        "stuck",
+        "no block can hold a row that the predicate admits",
+    )
+
+
+def test_options_of_a_call_are_not_kept(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=4)
-    assert recluster(spark, name, "k", depth=1, block_rows=250).blocks_out > 4
-    assert recluster(spark, name).rounds == []
-    assert IcebergTable.load(spark, name).properties["recluster.option.block_rows"] == "250"
+    result = recluster(spark, name, "k", depth=1, block_rows=250, max_bytes="1 GB", final=True)
+    assert not any(name.startswith("recluster.option.") for name in IcebergTable.load(spark, name).properties)
+    assert result.blocks_out > 4
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -213,6 +236,19 @@ BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"where": f"{text} (select 1)"}, PredicateError, NO_CHOICE) for text in ("k not in", "k =", "exists")),
     ({"where": "k > all (select 1)"}, PredicateError, "PARSE_SYNTAX_ERROR"),
 ]
+
+
+def test_an_error_between_rounds_names_those_committed(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=8, rows=100)
+
+    def spoil(progress: Any) -> None:
+        if progress.committed:
+            spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = 'banana')")
+
+    given: dict[str, Any] = {"depth": 1, "block_rows": 100, "final": True}
+    with pytest.raises(ReclusterError, match=r"banana.*\. 1 round before it was committed\.$") as error:
+        recluster(spark, name, "k", listener=spoil, **given)
+    assert error.value.bytes_rewritten > 0
 
 
 def test_bad_input_changes_nothing(spark: Any, schema: str) -> None:
@@ -280,8 +316,8 @@ for name, function in inspect.getmembers(maintenance, inspect.isfunction):
 
 
 def test_an_option_that_a_function_is_not_given_is_the_one_on_record(spark: Any, schema: str) -> None:
-    plain = keyed(spark, schema, "plain", rows=500)
-    own = keyed(spark, schema, "own", rows=500, block_rows=400, depth=1, where="k < 300")
+    plain = keyed(spark, schema, "plain", rows=600)
+    own = keyed(spark, schema, "own", rows=600, block_rows=400, depth=1, where="k < 300")
     assert (
         clustering_information(spark, own)["fragmentation"]
         == clustering_information(spark, plain, block_rows=400)["fragmentation"]

@@ -41,6 +41,18 @@ def key_of(spark: Any, name: str) -> str | None:
     return None if key is None else str(key)
 
 
+def test_a_sort_order_that_a_recluster_has_set_is_removed(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=2)
+    recluster(spark, name, "k", depth=1)
+    order, properties = remove_clustering(IcebergTable.load(spark, name))
+    assert (order, table_properties.SORT_ORDER in properties) == ("k ASC NULLS FIRST", True)
+    assert sort_order_text(IcebergTable.load(spark, name)) == ""
+    recluster(spark, name, "k", depth=1)
+    spark.sql(f"alter table {name} write ordered by id")
+    assert remove_clustering(IcebergTable.load(spark, name))[0] is None
+    assert sort_order_text(IcebergTable.load(spark, name)) == BY_ID
+
+
 def change(spark: Any, name: str, key: str) -> None:
     TableChange(parse_cluster_key(key)).commit(IcebergTable.load(spark, name))
 

@@ -116,7 +116,7 @@ def test_a_load_during_the_merge(spark: Any, name: str) -> None:
 @pytest.mark.parametrize("key", ["k", "hilbert(k, id)"])
 def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: str, key: str) -> None:
     """Overview, information and dry run, also between loads under a curve, beside the threshold as it was set."""
-    name, options = f"{schema}.t", ReclusterOptions(depth=1.5, block_rows=500)
+    name, options = f"{schema}.t", ReclusterOptions(depth=1.5, block_rows=100)
     depth = "tblproperties ('recluster.option.depth' = '1.5')"
     spark.sql(f"create table {name} (id bigint, k bigint) using iceberg {depth}")
     verdicts = []
@@ -124,9 +124,9 @@ def test_every_answer_has_one_depth_threshold_and_verdict(spark: Any, schema: st
         keys = f"(id * 37 + {load}) % 1000 k from range({load * 1000}, {load * 1000 + 1000}, 1, 2)"
         spark.sql(f"insert into {name} select id % 1000, {keys}")
         if load == 2:
-            recluster(spark, name, key, depth=1, block_rows=500)
+            recluster(spark, name, key, depth=1, block_rows=100)
         overview = table_overview(ClusteredTable(spark, name, key), options)
-        information = clustering_information(spark, name, key, block_rows=500)
+        information = clustering_information(spark, name, key, block_rows=100)
         planned = Recluster(ClusteredTable(spark, name, key), replace(options, dry_run=True)).run()
         shown = (planned.depth_after, planned.threshold, planned.verdict)
         assert (overview.depth, overview.threshold, overview.verdict) == shown, load

@@ -217,7 +217,7 @@ def test_the_rows_of_a_file_listed_twice_are_not_lost(spark: Any, schema: str, t
     rewrite_manifests(spark, name)
     before = checksum(spark, name)
     assert before[0] == 50
-    result = recluster_keeping_rows(spark, name, "k", block_rows=40)
+    result = recluster_keeping_rows(spark, name, "k", depth=4, block_rows=40)
     assert (result.blocks_in, result.blocks_out) == (3, 1)
     (warning,) = result.warnings
     assert warning.startswith("1 file is listed more than once in the table's metadata, such as file:")

@@ -45,7 +45,7 @@ def extra(name: str) -> dict[str, Requirement]:
 def test_the_readme_installs_a_tested_dbt_core() -> None:
     """On closed networks the older one of `make versions`, for which there is no Python 3.14."""
     given = {requirement.name: requirement for requirement in map(Requirement, requirements())}
-    assert list(given["dbt-core"].specifier.filter(DBTS)) == [DBTS[-1]]
+    assert list(given["dbt-core"].specifier.filter(DBTS)) == [list(DBTS)[-1]]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_lowest_versions_run_and_what_is_missing_beside_them_is_named(tmp_pa
         assert "Traceback" not in said
     installation.install(ours.replace("dbt-recluster", str(ROOT)), *others, *lowest)
     installation.dbt("run")
-    assert ", 2 blocks into 1)" in installation.dbt("run")
+    assert ", 2 blocks into 1" in installation.dbt("run")
 
 
 def test_the_newest_dbt_core_where_it_can_be_installed(tmp_path: Path) -> None:
@@ -131,4 +131,4 @@ def test_the_newest_dbt_core_where_it_can_be_installed(tmp_path: Path) -> None:
             raise
         pytest.skip("dbt-core 1.12 cannot be installed here: its parser comes from outside PyPI")
     installation.dbt("run")
-    assert ", 2 blocks into 1)" in installation.dbt("run")
+    assert ", 2 blocks into 1" in installation.dbt("run")

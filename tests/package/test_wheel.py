@@ -78,7 +78,7 @@ def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Pa
     assert b"dbt-recluster = dbt_recluster.job.command_line:main" in archive.read(entry_points)
     file = Path(archive.extract("dbt_recluster/job/recluster_job.py", tmp_path))
     jobs = Jobs(tmp_path, tmp_path / "warehouse", wheel=wheel)
-    done = jobs.submit("recluster", "lake.sales.nowhere", "--json", code=1, file=file)
+    done = jobs.submit("recluster", "lake.sales.nowhere", "--json", code=2, file=file)
     assert done.answer["tables"][0]["error"].startswith("lake.sales.nowhere cannot be loaded: ")
 
 

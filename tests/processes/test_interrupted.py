@@ -85,14 +85,15 @@ def test_a_script_is_interrupted(text: str, merged: float, after: float, tmp_pat
     assert "Traceback" not in out
 
 
-def test_a_job_is_interrupted(spark: Any, table: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stays", "code"), [((), 130), (("--every", "1h"), 0)], ids=["once", "every"])
+def test_a_job_is_interrupted(spark: Any, table: str, tmp_path: Path, stays: tuple[str, ...], code: int) -> None:
     snapshot, known = metadata_file(spark, table), data_files(spark, table)
     options = ("--cluster-by", "k", "--depth", "1", "--block-rows", "4000")
-    job = Jobs(tmp_path, tmp_path / "warehouse").start("recluster", "lake.sales.t", *options)
+    job = Jobs(tmp_path, tmp_path / "warehouse").start("recluster", "lake.sales.t", *options, *stays)
     while data_files(spark, table) == known:
         assert job.poll() is None, job.communicate()
-    code, out, _ = interrupt(job)
-    assert code == 130, out
+    ended, out, _ = interrupt(job, terminate=bool(stays))
+    assert ended == code, out
     assert f"dbt-recluster: {CHANGED_NOTHING}" in out
     assert "Traceback" not in out
     assert metadata_file(spark, table) == snapshot

@@ -2,20 +2,17 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
-from hypothesis import strategies as st
 from programs import run
 
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.local_spark import find_java_home
-from dbt_recluster.iceberg.session.starter import property_line, read_properties, start_spark
+from dbt_recluster.iceberg.session.starter import start_spark
 
 ODD = {
     "spark.odd.value": " a=b: c#d !e \\ \\n \"f\" 'g' ü 😀 ${h} %i ",
@@ -114,24 +111,3 @@ def test_a_setting_with_which_spark_does_not_start_is_named(wrong: dict[str, str
 def test_a_running_spark_reads_no_file(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(SparkEnvironmentError, match="runs already: give --properties-file to spark-submit"):
         start_spark({}, properties_file=tmp_path)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(st.sampled_from("ab.=: \t\f\n\r\\#!un é😀")))
-@example(text="\\\n#a\n")
-@example(text="a\n\\\r#b\\\n\\\n  \\\n  !c\nd")
-@example(text="a\\\n \\\n#b")
-@example(text="\\")
-@example(text="#\\\n\\\r")
-@example(text="\\\r\n")
-@example(text="\\\n ")
-@example(text="a\\u00e9\\ud83d\\ude00=\\\n  #b\n \\=c\\:d\\ e  f=g\n#h\\\ni\\\n  j")
-def test_files_are_read_as_java_reads_them(spark: Any, text: str) -> None:
-    assume(not re.search(r"\\u(?![0-9a-fA-F]{4})", text))  # which Java refuses
-    java = spark._jvm.java
-    properties = java.util.Properties()
-    properties.load(java.io.StringReader(text))
-    assert read_properties(text) == dict(properties)
-    again = java.util.Properties()
-    again.load(java.io.StringReader("\n".join(property_line(*item) for item in read_properties(text).items())))
-    assert dict(again) == dict(properties)

@@ -46,12 +46,20 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
         assert line, f"it ended before {text!r}"
 
 
-def interrupt(process: subprocess.Popen[str], text: str = "", after: float = 0) -> tuple[int, str, str]:
-    """Press Ctrl-C some seconds after a line of output has a text; return the exit code and what is printed then."""
+def interrupt(
+    process: subprocess.Popen[str], text: str = "", after: float = 0, *, terminate: bool = False
+) -> tuple[int, str, str]:
+    """Press Ctrl-C some seconds after a line of output has a text; return the exit code and what is printed then.
+
+    ``terminate`` sends SIGTERM in its place, to the program alone.
+    """
     if text:
         wait_for(process, text)
     time.sleep(after)
-    os.killpg(process.pid, signal.SIGINT)
+    if terminate:
+        process.terminate()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
     try:
         out, err = process.communicate(timeout=60)
     finally:

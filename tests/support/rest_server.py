@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -99,10 +100,15 @@ class RestServer(NamedTuple):
         return catalog_settings(catalog, {**of_rest(self.uri), **UNCACHED})
 
     @property
+    def requests(self) -> Counter[str]:
+        """How many requests each handler has had."""
+        with urlopen(f"{self.uri}/test/requests") as response:
+            return Counter(json.load(response))
+
+    @property
     def commits(self) -> int:
         """How many commits of tables were asked for."""
-        with urlopen(f"{self.uri}/test/commits") as response:
-            return int(response.read())
+        return self.requests["updateTable"]
 
     def fail(self, *faults: Fault) -> None:
         """Let these faults happen next, in order."""
@@ -130,7 +136,7 @@ class _Catalog:
 
     def __init__(self, warehouse: Path, gateway: Any) -> None:
         self._faults: list[Fault] = []
-        self._commits, self._lock = 0, threading.Lock()
+        self._requests, self._lock = Counter[str](), threading.Lock()
         self._gateway, self._java, self._iceberg = gateway, gateway.jvm.java, gateway.jvm.org.apache.iceberg
         properties = self._java.util.HashMap()
         properties.put("warehouse", warehouse.as_uri())
@@ -150,14 +156,16 @@ class _Catalog:
         if parts.path == "/test/faults":
             self._faults = [Fault(**fault) for fault in json.loads(body)]
             return 204, ""
-        if parts.path == "/test/commits":
-            return 200, str(self._commits)
+        if parts.path == "/test/requests":
+            return 200, json.dumps(self._requests)
         if parts.path == "/v1/config":
             endpoints = [f"{method} {path.replace('/v1/', '/v1/{prefix}/')}" for method, path in _ROUTES]
             return 200, json.dumps({"defaults": {}, "overrides": {}, "endpoints": endpoints})
         for (route_method, route), (handler, request) in _ROUTES.items():
             names = re.fullmatch(route.replace("{", "(?P<").replace("}", ">[^/]+)"), parts.path)
             if names and method.replace("HEAD", "GET") == route_method:
+                with self._lock:
+                    self._requests[str(handler)] += 1
                 fault = self._next_fault() if handler == "updateTable" else Fault()
                 time.sleep(fault.seconds)
                 done = 204, ""
@@ -169,7 +177,6 @@ class _Catalog:
 
     def _next_fault(self) -> Fault:
         with self._lock:
-            self._commits += 1
             if not self._faults:
                 return Fault()
             fault = self._faults[0]
@@ -218,6 +225,7 @@ def _error(status: int, kind: str, text: str) -> _Answer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # which holds the body for 40 ms, until the client acknowledges the headers
     catalog: _Catalog
 
     def handle_any(self) -> None:

@@ -41,7 +41,7 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: o
     reads = parse_reads("reads", value)
     assert reads == expected
     assert parse_reads("reads", reads_as_text(reads)) == reads
-    assert ReclusterOptions(reads=value).reads == reads
+    assert ReclusterOptions.parse(reads=value).reads == reads
     of_table = RECLUSTER_OPTIONS["reads"].of_table
     assert of_table({"recluster.option.reads": reads_as_text(reads)}) == reads
     assert of_table({}) is ReclusterOptions().reads is None  # those that the table records
@@ -84,7 +84,7 @@ def test_conditions_are_parsed() -> None:
     assert parse_when("when", [{"ratio": "70"}, {"ratio": 100}]) == (When(ratio=70), When(ratio=100))
     of_query = {"query": QUERY, "opens": 40, "seconds": 2}
     assert parse_when("when", [of_query, {"skipped": "0.5"}]) == (When(QUERY, 40, 2), When(skipped=0.5))
-    assert ReclusterOptions(after=None, when=None).when == ()
+    assert ReclusterOptions.parse(after=None, when=None).when == ()
     assert ReclusterOptions(when=(When(skipped=1),)).when == (When(skipped=1),)
 
 

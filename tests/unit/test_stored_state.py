@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from dbt_recluster.clustering.conditions import Changes
-from dbt_recluster.clustering.table import Suspension
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.clustering.table_reads import ReadRange, RecordedReads
+from dbt_recluster.clustering.table_state import Suspension
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.iceberg.table_properties import CHECKPOINT, LEVELS, SUSPENDED
 from dbt_recluster.key.cluster_key import parse_cluster_key

@@ -17,7 +17,7 @@ from dbt.adapters.spark.session import Cursor, SessionConnectionWrapper
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.sql import SparkSession
 
-from dbt_recluster.adapter.connections import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.iceberg.session import embedded, environment, redaction, starter
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, Interruptible, job_group

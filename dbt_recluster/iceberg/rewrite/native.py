@@ -157,7 +157,7 @@ _S3A_OTHERS = (
     "fs.s3a.proxy.host",
     "fs.s3a.security.credential.provider.path",
 )
-# Reasons that merges of an application's workers failed, by its id. After a second failure the native writer is off for
+# Native failures by Spark application id. After a second failure the native writer is off for
 # the application; the first may be a lost executor or a full disk.
 _FAILED = defaultdict[str, list[str]](list)
 # Tasks for each core: the last ones end at about the same time.

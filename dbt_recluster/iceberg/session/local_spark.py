@@ -221,7 +221,7 @@ def _download(name: str, report: Callable[[str], None]) -> tuple[Path | None, st
             data = sources[source](name, report)
             if hashlib.sha256(data).hexdigest() != RUNTIMES[name]:
                 raise OSError("its checksum is wrong")
-            return _put(directory / f"{name}.jar", data), ""
+            return replace_file(directory / f"{name}.jar", data), ""
         except (OSError, RuntimeError, ValueError, HTTPException, zipfile.BadZipFile) as e:
             problems.append(f"{source}: {redact(str(e))}")
     return None, f", and it cannot be downloaded ({'; '.join(problems)})"
@@ -252,7 +252,7 @@ def _from_pip(name: str, report: Callable[[str], None]) -> bytes:
             return wheel.read(f"snowpark_connect_deps_iceberg/jars/{name}.jar")
 
 
-def _put(path: Path, data: bytes, mode: int = 0o600) -> Path:
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> Path:
     """Write a file that other processes see whole or not at all."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
@@ -305,8 +305,8 @@ def _without_vector_module(home: Path) -> Path:
         option = "--add-modules=jdk.incubator.vector"
         loop = f'for word; do shift; [ "$word" = {option} ] || set -- "$@" "$word"; done'
         script = f'#!/bin/sh\n{loop}\nexec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
-        _put(java / "bin" / "java", script.encode(), 0o700)
-        _put(java / "release", (home / "release").read_bytes())
+        replace_file(java / "bin" / "java", script.encode(), 0o700)
+        replace_file(java / "release", (home / "release").read_bytes())
     return java
 
 

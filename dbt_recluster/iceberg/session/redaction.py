@@ -202,6 +202,19 @@ def raise_as(
         raise kind(f"{what}: {message.rstrip('.')}. {advice}" if advice else f"{what}: {message}") from e
 
 
+def silence_query_errors() -> None:
+    """Keep pyspark 4 from logging errors of queries to standard error, with their literals and secrets.
+
+    The errors are raised as well.
+    """
+    with suppress(ImportError):  # pyspark 3.5 logs none
+        from pyspark.logger import PySparkLogger
+
+        for kind in ("SQL", "DataFrame"):
+            # A plain logger of this name would break pyspark's calls.
+            PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
+
+
 def readable_message(error: BaseException) -> str:
     """Return the message of an error without secrets and without Java's stack trace."""
     with suppress(Exception):  # Spark may be gone
@@ -214,8 +227,8 @@ def readable_message(error: BaseException) -> str:
 
 
 def _java_message(error: BaseException) -> str:
-    if getattr(error, "desc", None):  # pyspark's own exception
-        return str(error)
+    if type(error).__module__.startswith("pyspark.") and (text := str(error)).strip() not in ("", "None"):
+        return text
     # A Py4JJavaError prints the whole trace, of which users need the innermost message.
     messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(messages):

@@ -36,6 +36,7 @@ from dbt_recluster.iceberg.session.redaction import (
     redact,
     secrets_in,
     short_message,
+    silence_query_errors,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def start_spark(
     with raise_as(SparkEnvironmentError, "Spark does not start", explain=partial(_explain, settings, properties_file)):
         spark = _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
         check_version(spark)
+        silence_query_errors()
         return spark
 
 
@@ -211,12 +213,15 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
 
     The file is the given one, the one that the environment names, or spark-defaults.conf.
     """
+    import javaproperties  # not where only spark-submit starts Spark
+
     given, file, _ = _submit_arguments()
     file = properties_file or file
     if file is None:
         file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
     text = file.read_text("utf-8", "replace") if file.is_file() else ""
-    properties = read_properties(text).items()
+    with raise_as(SparkEnvironmentError, f"{file} is wrong"):
+        properties = javaproperties.loads(text).items()
     return {name: value.strip() for name, value in properties if name.startswith("spark.")} | given
 
 
@@ -256,6 +261,8 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
 
     Every user of the machine can read a command line, where pyspark would put them.
     """
+    import javaproperties
+
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     *_, words = _submit_arguments()
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
@@ -270,7 +277,7 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
             _write(file, "\n".join(f'"{word}"' for word in escaped))
             early[option] = f'"@{file}"'
         # In place of the file that spark-submit would read.
-        _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
+        _write(directory / "spark.conf", "\n".join([*map(javaproperties.join_key_value, early, early.values()), ""]))
         os.environ[_SUBMIT_ARGUMENTS] = shlex.join([_PROPERTIES_FILE, str(directory / "spark.conf"), *words])
         try:
             yield
@@ -283,43 +290,3 @@ def _settings_in_files(settings: Mapping[str, str], java_options: Sequence[str])
 def _write(file: Path, text: str) -> None:
     file.touch(0o600, exist_ok=False)
     file.write_text(text, "utf-8", "surrogateescape")
-
-
-def read_properties(text: str) -> dict[str, str]:
-    """Parse properties as ``java.util.Properties`` does."""
-    blank = " \t\f"
-    # A name ends at the first blank, = or : that no backslash precedes.
-    pair = re.compile(rf"((?:\\.|[^\\{blank}=:])*)[{blank}]*[=:]?[{blank}]*(.*)", re.DOTALL)
-    lines, continues = [""], False
-    for part in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
-        line = lines[-1] + part.lstrip(blank)
-        # In java.util.Properties a comment may follow a line that is only a backslash.
-        if not lines[-1] and line[:1] in ("", "#", "!"):
-            continues = False
-            continue
-        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        lines[-1:] = [line[:-1]] if continues else [line, ""]
-    matches = map(pair.fullmatch, lines if continues else lines[:-1])
-    return {_unescaped(match[1]): _unescaped(match[2]) for match in matches if match}
-
-
-def property_line(name: str, value: str) -> str:
-    """Return the line of a property, all special characters escaped."""
-    return f"{_escaped(name)}={_escaped(value)}"
-
-
-def _unescaped(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        code, letter = match.groups()
-        return chr(int(code, 16)) if code else {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
-
-    plain = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
-    # Two escapes may be one character.
-    return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
-
-
-def _escaped(text: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9./-]+", text):
-        return text
-    data = text.encode("utf-16-be")
-    return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))

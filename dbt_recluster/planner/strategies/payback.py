@@ -5,7 +5,7 @@ Functions stand in the order of the steps of docs/design/planner.md, which expla
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -171,7 +171,7 @@ def _sets_down_to(
     part = part[member]
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
-    merged, cutoff = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.threshold))
+    merged = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.threshold))
     sets = rank_sets(groups, merged, limits)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
@@ -179,10 +179,7 @@ def _sets_down_to(
     rest = idle[part] & (groups.prices.length > 0)
     if rest.any():
         sets = sets.then(rank_sets(groups, rest, limits))
-    if not len(sets):
-        return sets
-    cutoff[idle] = 0
-    return replace(sets, benefit_cost=ratios_of_sets(groups, sets, merged | rest, cutoff))
+    return sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,10 +409,10 @@ def surplus_overlap(average: FloatArray, threshold: FloatArray) -> FloatArray:
     return surplus
 
 
-def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, FloatArray]:
+def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> BoolArray:
     """Step 13: lower the cutoff of the benefit-cost ratio until merges remove this share of the removable overlap.
 
-    Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,), and the cutoffs, (parts,).
+    Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,).
     """
     parts = len(surplus)
     wanted = surplus * removed_overlap(groups, np.ones(len(groups), np.bool_), parts)
@@ -438,7 +435,7 @@ def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, 
         enough = removed_overlap(groups, trial, parts) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         merged = np.where(enough[groups.part], trial, merged)
-    return merged, cutoffs[low]
+    return merged
 
 
 def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
@@ -473,19 +470,6 @@ def rank_sets(groups: AgeGroups, merged: BoolArray, limits: SetLimits) -> SetArr
     rank = np.empty(len(ranges), np.int64)
     rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
     return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], limits)
-
-
-def ratios_of_sets(groups: AgeGroups, sets: SetArrays, merged: BoolArray, cutoff: FloatArray) -> FloatArray:
-    """The two ratios of `BlockSet` for each set, at these cutoffs of parts; NaN if there is none: float64 (sets, 2)."""
-    ratio = np.where(groups.covered, groups.benefit_cost[groups.group], 0)
-    left = np.zeros(len(cutoff))
-    np.maximum.at(left, groups.part[~merged], ratio[~merged])
-    place = np.searchsorted(groups.member, sets.member)
-    pays = (ratio > 0) & (ratio * LEVEL_GROWTH >= cutoff[groups.part])
-    least = np.minimum.reduceat(np.where(pays, ratio, np.inf)[place], sets.start)
-    ratios = np.column_stack([least, left[groups.part[place[sets.start]]]])
-    # A set that limits cut may have none of the groups that pay.
-    return np.where((ratios > 0) & (least < np.inf)[:, None], ratios, np.nan)
 
 
 def written_levels(candidates: Candidates, sets: SetArrays) -> IntArray:

@@ -3,14 +3,14 @@ from collections.abc import Iterable
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.key.columns import Columns
-from dbt_recluster.operations.table_clustering import (
+from dbt_recluster.adapter.table_clustering import (
     SchemaChanges,
     TableClustering,
     lost_metrics,
     partition_columns,
 )
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.key.columns import Columns
 
 
 def columns(**types: str) -> list[SparkColumn]:
@@ -65,7 +65,7 @@ def test_metrics_modes_of_lost_fields_are_removed() -> None:
     columns["wide"] = "struct<a:int,... 9 more fields>"
     table = TableClustering("", {f"{prefix}{name}": "full" for name in (*lost, *stay)})
     change = lost_metrics(table, Columns.parse(columns))
-    assert change.unset_properties == tuple(f"{prefix}{name}" for name in lost)
+    assert change.unset_properties == [f"{prefix}{name}" for name in lost]
 
 
 def test_the_columns_of_partitions_are_read_from_the_description() -> None:

@@ -1,9 +1,7 @@
-"""The texts of a build: queries put into others, hooks that recluster their model, values of a seed."""
+"""The texts of a build: queries put into others, values of a seed."""
 
 import datetime as dt
-import re
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 from dbt_recluster.adapter.connections.handles import SessionHandle
 from dbt_recluster.adapter.impl import ReclusterAdapter, ReclusterRelation
 from dbt_recluster.adapter.model_build import without_end
-from dbt_recluster.adapter.operations import check_hooks
-from dbt_recluster.exceptions import OptionError
 
 QUERIES = (
     "select 1 as k",
@@ -55,78 +51,6 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     assert not build.schema_changes
     build.set_clustering()
     build.check_new_types(table)
-
-
-CALLS = [
-    "{{ recluster() }}",
-    "{{ recluster(final=true) }}",
-    "{{- dbt.recluster(max_bytes='1 GB') -}}",
-    "{{ dbt_recluster.recluster() }}",
-    "{% do recluster() %}",
-    "analyze table {{ this }} compute statistics; {{ recluster(this) }}",
-    "{{ recluster(table=this, depth=2) }}",
-    "{{ recluster([this], dry_run=var('no'), branch=none) }}",
-    "{{ recluster(depth=tidied()) }}",
-    "{% set few = 0 %}{{ recluster(depth=few) }}",
-    "{% if target.name == 'prod' and var('at_night', false) %}{{ recluster() }}{% endif %}",
-    "{{ 'select ' ~ recluster() }}",
-]
-OTHERS = [
-    "",
-    "select recluster() from t",
-    "select '{{ '{{ recluster() }}' }}'",
-    "{# {{ recluster() }} #}",
-    "{% raw %}{{ recluster() }}{% endraw %}",
-    "{{ recluster }}",
-    "{{ my_recluster() }}",
-    "{{ recluster('sales.orders') }}",
-    "{{ recluster(table=ref('orders')) }}",
-    "{{ recluster([this, ref('orders')]) }}",
-    "{{ recluster(table=tidied()) }}",
-    "{{ recluster(dry_run=true) }}",
-    "{{ recluster(branch='audit') }}",
-    "{{ expire_snapshots() }}",
-]
-WRONG = {
-    "{{ dbt.recluster(dept=1) }}": "recluster has no argument 'dept'; did you mean depth?",
-    "{{ recluster(depth=var('no')) }}": "depth must be",
-    "{{ recluster(table=[]) }}": "table must be a relation",
-    "{{ recluster([]) }}": "table must be a relation",
-    "{{ recluster('order') }}": "order is no model, seed or snapshot of this project; did you mean orders?",
-    "{{ recluster(this, 'orders') }}": "recluster takes one table; name its other arguments",
-    "{{ recluster(this, table='orders') }}": "recluster takes one table; name its other arguments",
-}
-
-
-@pytest.fixture
-def macros() -> dict[str, Any]:
-    """What a model's hooks may name."""
-    nodes = {"model.p.orders": {"name": "orders", "config": {}}}
-    relations = {n: ReclusterRelation.create(schema="s", identifier=n) for n in ("this", "orders")}
-    ours = SimpleNamespace(macro=SimpleNamespace(package_name="dbt_recluster"))
-    return {
-        "model": {"resource_type": "model"},
-        "graph": {"nodes": nodes},
-        "this": relations["this"],
-        "ref": relations.get,
-        "var": {"no": False}.get,
-        "pre_hooks": [],
-        "recluster": ours,
-        "expire_snapshots": ours,
-    }
-
-
-@pytest.mark.parametrize("text", [*CALLS, *OTHERS])
-def test_a_hook_that_reclusters_its_own_model(text: str, macros: dict[str, Any]) -> None:
-    hooks = [{"sql": "select 1"}, {"sql": text, "transaction": False}]
-    assert bool(check_hooks({**macros, "post_hooks": hooks})) is (text in CALLS)
-    assert not check_hooks({**macros, "pre_hooks": hooks, "post_hooks": []})
-
-
-@pytest.mark.parametrize(("text", "message"), WRONG.items())
-def test_what_is_wrong_in_a_hook_before_the_build(text: str, message: str, macros: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=re.escape(message)):
-        check_hooks({**macros, "post_hooks": [{"sql": text}]})
 
 
 @pytest.mark.parametrize(

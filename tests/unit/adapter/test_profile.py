@@ -12,7 +12,7 @@ from dbt_common.events.logger import LoggerConfig
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.clustering_session import session_settings
-from dbt_recluster.adapter.connections import ReclusterCredentials, default_catalog
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials, default_catalog
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect

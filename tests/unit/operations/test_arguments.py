@@ -6,7 +6,7 @@ import pytest
 from dbt_recluster.clustering.options import parse_moment, parsed_moment
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.maintenance import OPERATIONS
-from dbt_recluster.operations.declaration import FORMAT, TABLE
+from dbt_recluster.operations.arguments import FORMAT, TABLE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

@@ -9,12 +9,12 @@ import yaml
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, DeclaredRead, ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
+from dbt_recluster.iceberg.sort_order import recorded_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.operations.tables import (
     CONFIGS,
     MODEL_OPTIONS,
     ModelOptions,
-    recorded_key,
     unknown_names,
 )
 from dbt_recluster.planner import Policy
@@ -53,7 +53,7 @@ EVERY_KEY: dict[str, Any] = {
 
 def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None:
     config = parse(**EVERY_KEY, materialized="table")
-    options = ReclusterOptions(
+    options = ReclusterOptions.parse(
         depth=2.5,
         final=True,
         strategy="peak",
@@ -159,7 +159,7 @@ def test_a_name_that_is_none_of_ours_is_answered_with_the_one_that_is_meant_or_a
 def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
     options = ReclusterOptions.of_table(properties, depth=2, where=None, dry_run=True)
-    assert options == ReclusterOptions(depth=2, max_bytes="10 GB", dry_run=True)
+    assert options == ReclusterOptions(depth=2, max_bytes=10 * 2**30, dry_run=True)
 
 
 def test_a_wrong_value_of_a_table_names_its_property() -> None:

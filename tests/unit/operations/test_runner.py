@@ -10,16 +10,8 @@ import pytest
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.declaration import (
-    FORMAT,
-    METRICS,
-    TABLE,
-    Call,
-    Operation,
-    RunBudget,
-    record_metrics,
-    run_operation,
-)
+from dbt_recluster.operations.arguments import FORMAT, METRICS, TABLE
+from dbt_recluster.operations.declaration import Call, Operation, RunBudget, record_metrics, run_operation
 from dbt_recluster.operations.tables import Target
 
 FAILURES = {
@@ -56,6 +48,7 @@ def printed(operation: Operation, output: str = "text") -> tuple[list[str], str]
     """Run an operation; return the lines that are printed, and the error at the end."""
     lines: list[str] = []
     macros = {
+        "graph": {"nodes": {}},
         "target": {"name": "dev", "schema": "s"},
         "log": lambda line, **_: lines.append(line),
         "print": lines.append,

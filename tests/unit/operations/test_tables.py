@@ -4,7 +4,7 @@ import pytest
 
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.names import NameResolution
-from dbt_recluster.operations.declaration import TABLE
+from dbt_recluster.operations.arguments import TABLE
 from dbt_recluster.operations.tables import MAINTAINED, Eligible, Target, choose
 
 

@@ -62,41 +62,27 @@ def bucket(depth):
 
 
 def key_read(blocks, row_group_bytes, is_sorted):
-    """Bytes and row groups that a read of one key opens, of blocks (lower, upper, bytes, level)."""
+    """Bytes that a read of one key opens, of blocks (lower, upper, bytes, level)."""
     opened = []
     for lower, upper, size, level in blocks:
         groups = max(1, math.ceil(size / row_group_bytes))
         part = groups if lower == upper or (level == 0 and not is_sorted) else 1
-        opened.append((math.ceil(size * part / groups), part))
+        opened.append(math.ceil(size * part / groups))
     greatest = [
-        [
-            max(
-                sum(o[kind] for o, (low, high, *_) in zip(opened, blocks, strict=True) if low <= point <= high)
-                for bounds in blocks
-                for point in bounds[:2]
-                if lower <= point <= upper
-            )
-            for lower, upper, *_ in blocks
-        ]
-        for kind in (0, 1)
+        max(
+            sum(size for size, (low, high, *_) in zip(opened, blocks, strict=True) if low <= point <= high)
+            for bounds in blocks
+            for point in bounds[:2]
+            if lower <= point <= upper
+        )
+        for lower, upper, *_ in blocks
     ]
-    return round(sum(greatest[0]) / len(blocks)), mean(greatest[1])
-
-
-def equation_1(bounds):
-    """Equation 1 of US patent 10,817,540, block by block: each one that overlaps no other adds 1 below the line."""
-    deep = [depth for depth, others in zip(depths(bounds), overlaps(bounds), strict=True) if others]
-    above, below = 0.0, float(len(bounds) - len(deep))
-    for depth in deep:
-        above += math.log(depth)
-        below += math.log(sum(deep) / len(deep))
-    return 1 - above / below if below else 1.0
+    return round(sum(greatest) / len(blocks))
 
 
 def information(bounds, constant):
     """Metrics that depend on bounds alone."""
     depth = depths(bounds)
-    shared = [d for d in point_depths(bounds).values() if d >= 2]
     histogram = {}
     for d in depth:
         histogram[f"{bucket(d):05d}"] = histogram.get(f"{bucket(d):05d}", 0) + 1
@@ -111,8 +97,6 @@ def information(bounds, constant):
         "max_depth": max(depth, default=0),
         "block_depth_histogram": dict(sorted(histogram.items())),
         "clustering_ratio": max(0.0, 100 * (1 - sum(map(math.log10, depth)) / n)) if n > 1 else 100.0,
-        "relative_clustering_ratio": equation_1(bounds),
-        "overlap_point_depth": mean(shared) if shared else 1.0,
     }
 
 

@@ -229,19 +229,10 @@ def test_the_steps_of_the_documented_example():
     surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
     assert surplus.round(2).tolist() == [0.0, 0.14]
     assert removed_overlap(groups, np.ones(7, bool), 2).tolist() == [0.0, 22.0]
-    merged, _ = merge_to_cutoff(groups, surplus)  # step 13
+    merged = merge_to_cutoff(groups, surplus)  # step 13
     assert removed_overlap(groups, merged, 2).tolist() == [0.0, 10.0]
     sets = rank_sets(groups, merged, policy.set_limits)  # steps 14 and 15
     assert (sets.member.tolist(), written_levels(candidates, sets).tolist()) == ([1, 2, 4], [1])
-
-
-def test_a_set_says_why_it_was_selected():
-    blocks = example(rows=[100] * 7)
-    (young,) = plan(blocks, Policy(depth=3, block_rows=100)).block_sets
-    assert (young.blocks.tolist(), young.benefit_cost) == ([4, 5, 6], 4.5684)
-    (everything,) = plan(blocks, Policy(depth=1, block_rows=100)).block_sets
-    assert young.benefit_cost_left == everything.benefit_cost == 2.9277
-    assert everything.benefit_cost_left is None
 
 
 @pytest.mark.parametrize(("depth", "share"), [(1.25, 0.75), (1.5, 0.5), (1.75, 0.25)])

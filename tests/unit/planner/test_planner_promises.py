@@ -11,7 +11,7 @@ from block_tables import Block, any_table, check_sets, describe, in_order, plann
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.verdict import cause_text, reason_text, verdict_of
+from dbt_recluster.clustering.verdict import Facts, cause_text, decide, reason_text
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
@@ -209,20 +209,16 @@ def test_prediction_keeps_levels_runs_and_partitions(table, policy, reads):
 
 @any_table()
 def test_the_verdict_follows_from_the_depth_beside_its_threshold(table, policy, reads):
-    """And what is left is worth less than what is merged."""
     planned = plan(describe(table, reads=reads), policy)
     is_above = planned.depth > planned.threshold
     merges = plan(describe(table, reads=reads), replace(policy, max_bytes=None)).block_sets
-    rest = "well clustered by level" if planned.by_level else "stuck"
-    assert verdict_of(planned) == ("well clustered" if not is_above else "deep" if merges else rest)
+    rest = "well clustered" if planned.by_level else "stuck"
+    assert decide(Facts(plan=planned)).verdict == ("well clustered" if not is_above else "deep" if merges else rest)
     assert not planned.by_level or policy.strategy in ("peak", "above_average")
     assert (f"is above {planned.threshold:.4g}" in reason_text(planned.reasons)) <= is_above
     assert reason_text(planned.reasons).endswith(cause_text(planned.reasons))
     if policy.depth >= 1:
         assert planned.threshold == policy.depth
-    for block_set in planned.block_sets:
-        if block_set.benefit_cost_left is not None:
-            assert block_set.benefit_cost >= block_set.benefit_cost_left
 
 
 @any_table(seed=st.integers(0, 2**32 - 1))

@@ -8,6 +8,7 @@ from block_tables import Block, build, describe, in_order, merge, planned_sets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbt_recluster.clustering.verdict import reason_text
 from dbt_recluster.planner import Blocks, BoundsError, Policy, clustering_information, plan
 
 POLICY = Policy(depth=4, block_rows=100)
@@ -86,6 +87,29 @@ def naive_compactions(weights, full):
 @given(st.lists(st.integers(1, 66) | st.integers(1, 5) | st.just(10), max_size=60))
 def test_neighbours_are_joined_as_their_naive_twin_says(rows):
     assert sorted(sets_of(in_order(rows))) == naive_compactions(rows, 100)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rows"),
+    [
+        ([(0, 9)] * 7, 100),  # one large file a load
+        ([(n, n) for n in range(40)], 1),  # many small files of loads in order
+        ([(0, 9)] * 40, 1),  # unsorted
+        ([(n % 3, n % 3) for n in range(40)], 1),  # few values
+    ],
+)
+def test_a_small_table_is_not_merged_for_its_depth_and_compacted_from_16_small_blocks_on(bounds, rows):
+    blocks = build(bounds, rows=[rows] * len(bounds))
+    for count in (7, 15, len(bounds)):
+        few = blocks.take(list(range(min(count, len(bounds)))))
+        planned = plan(few, Policy(depth=1, block_rows=100, is_small_table=True))
+        assert (sum(len(s.blocks) for s in planned.block_sets) >= 16) == (count == 40)
+        if not planned.block_sets and planned.depth > 1:
+            assert reason_text(planned.reasons).endswith(
+                "above 1, and the table has fewer than 8 full blocks, so its depth matters little"
+            )
+    deleted = build([(0, 9)] * 3, rows=[100] * 3, deleted=[0, 50, 0])
+    assert sets_of(deleted, depth=1, is_small_table=True) == [[1]]
 
 
 FOUR, FIVE = [(0, 5), (10, 15), (20, 25), (30, 35)], [[0, 1, 2, 3]]

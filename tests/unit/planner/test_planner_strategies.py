@@ -10,10 +10,11 @@ from block_tables import build, in_order, planned_sets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.verdict import reason_text, verdict_of
+from dbt_recluster.clustering.verdict import Facts, decide, reason_text
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import SetLimits
-from dbt_recluster.planner.strategies import BY_NAME, block_widths
+from dbt_recluster.planner.strategies.strategy import BY_NAME
+from dbt_recluster.planner.strategies.width import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 
@@ -89,9 +90,6 @@ def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
     planned = plan(blocks, Policy(strategy=strategy, depth=1.7, tolerance=1.05))
     assert planned.block_sets == ()
     assert reason_text(planned.reasons) == "depth 1.667 is at most 1.7"
-    # A threshold that is a share of eight blocks.
-    assert planned_sets(blocks, strategy=strategy, depth=0.2)
-    assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
 
 
 SAME, THRICE = [(0, 10)] * 12, [(1, 9)] * 3
@@ -110,11 +108,7 @@ BOTH = build([*DEEP, *SMALL], rows=[100] * 6 + [10] * 10, bytes=[900] * 6 + [90]
         (LEVELS, PEAK, "depth 12 is above 4, and that of each level is at most 4"),
         (TWO_PARTITIONS, PEAK, "depth 6 in partition 0 is above 4"),
         (build(SAME[:2], level=[2, 2]), {**PEAK, "depth": 1}, "is above 1, and no merge would lower it"),
-        (
-            build(SAME, bytes=[600] * 12),
-            {"depth": 12, "max_bytes": 1},
-            ", and a depth of 1 would merge further",
-        ),
+        (build(SAME, bytes=[600] * 12), {"depth": 12, "max_bytes": 1}, "depth 12 is at most 12"),
         (
             build(SAME, bytes=[600] * 12),
             {"max_bytes": 1024},
@@ -152,6 +146,8 @@ def test_a_plan_gives_its_reason(blocks, policy, reason):
         (SAME, {"depth": 12}, (12, 12, "well clustered")),
         (SAME, {"level": 64}, (12, 4, "stuck")),
         (SAME, {"level": 64, "depth": 0.5}, (12, 6, "stuck")),
+        (SAME, {"depth": 0.1}, (12, 4, "deep")),  # a share of few blocks stands for 4
+        (SAME, {"is_small_table": True}, (12, 4, "well clustered")),
         ([*SAME, (20, 30)], {"level": [64] * 12 + [0]}, (11.1538, 4, "stuck")),
         (SAME, {"bytes": [9] * 12, "max_bytes": 5}, (12, 4, "deep")),
         (SAME, {"bytes": [9] * 12, "max_merge_bytes": 5}, (12, 4, "stuck")),
@@ -167,13 +163,13 @@ def test_one_function_gives_the_verdict_by_the_threshold_as_it_was_set(blocks, p
     given = {name: policy.pop(name) for name in ("level", "bytes") if name in policy}
     level = np.broadcast_to(given.pop("level", 0), len(blocks))
     planned = plan(build(blocks, level=level, rows=[100] * len(blocks), **given), Policy(block_rows=100, **policy))
-    assert (planned.depth, planned.threshold, verdict_of(planned)) == verdict
+    assert (planned.depth, planned.threshold, decide(Facts(plan=planned)).verdict) == verdict
 
 
 @pytest.mark.parametrize("strategy", ["peak", "above_average"])
 def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
-    """It may be above the threshold, since they merge no level with another; then the verdict says so."""
-    random, verdicts = np.random.default_rng(0), set()
+    """It may be above the threshold, since they merge no level with another."""
+    random, above = np.random.default_rng(0), set()
     for _ in range(30):
         lower = random.integers(0, 300, 12)
         upper = lower + random.integers(20, 300, 12)
@@ -184,9 +180,11 @@ def test_strategies_by_level_end_with_the_depth_of_the_table(strategy):
         *_, (table, planned) = block_tables.rounds(table, Policy(strategy=strategy, depth=2, block_rows=10))
         of_all = plan(block_tables.describe(table), Policy(strategy="width", depth=2, block_rows=10))
         assert planned.depth == of_all.depth
-        verdicts.add(verdict_of(planned))
-        assert verdict_of(planned) == "well clustered" + " by level" * (planned.depth > 2)
-    assert len(verdicts) == 2
+        above.add(planned.depth > 2)
+        found = decide(Facts(plan=planned))
+        assert found.verdict == "well clustered"
+        assert ("that of each level is at most 2" in found.cause) == (planned.depth > 2)
+    assert above == {False, True}
 
 
 def test_sets_are_ordered_by_what_a_byte_saves():

@@ -5,14 +5,18 @@ import os
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.advice.overview import Overview, parse_metrics_file, write_metrics
+from dbt_recluster.advice.overview import Overview
+from dbt_recluster.clustering.verdict import Verdict
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
@@ -36,6 +40,7 @@ TABLES = [
         recluster_bytes=900,
     ),
     Overview(ODD, "failing", "there is no table"),
+    Overview("paused", "suspended", depth=20.0, threshold=4, suspended="2026-10-01T00:00:00+00:00"),
 ]
 
 
@@ -67,16 +72,103 @@ def test_what_is_known_of_a_table_is_written(text: str) -> None:
         ("last_recluster_timestamp_seconds", "lake.sales.events"): 1795168800,
     }.items():
         assert found[(f"dbt_recluster_table_{of[0]}", *of[1:])] == value, of
-    assert {name[0] for name in found if ODD in name} == {"dbt_recluster_table_verdict"}
+    known = {
+        "dbt_recluster_measured_timestamp_seconds",
+        "dbt_recluster_table_verdict",
+        "dbt_recluster_table_failure_info",
+    }
+    assert {name[0] for name in found if ODD in name} == known
+    assert found["dbt_recluster_table_failure_info", ODD, "there is no table"] == 1
+
+
+def test_a_run_merges_its_tables_into_the_file(tmp_path: Path) -> None:
+    """Others stay with their time, and those that left the project go."""
+    path, (deep, odd, paused) = tmp_path / "r.prom", TABLES
+
+    def verdicts() -> dict[str, str]:
+        verdict = [
+            sample.labels for sample in samples(path.read_text()) if sample.name.endswith("verdict") and sample.value
+        ]
+        return {labels["table"]: labels["verdict"] for labels in verdict}
+
+    def measured() -> dict[str, float]:
+        of = samples(path.read_text())
+        return {sample.labels["table"]: sample.value for sample in of if "measured" in sample.name}
+
+    write_metrics([deep, paused], path)
+    before = measured()
+    write_metrics([replace(deep, verdict="well clustered"), odd], path)
+    assert verdicts() == {deep.table: "well clustered", ODD: "failing", "paused": "suspended"}
+    assert measured()["paused"] == before["paused"] < measured()[deep.table] == measured()[ODD]
+    write_metrics([deep], path, project=[deep.table, ODD])
+    assert verdicts() == {deep.table: "deep", ODD: "failing"}
+    write_metrics([replace(odd, verdict="deep")], path)
+    assert "failure_info" not in path.read_text()
+    path.write_text("not { metrics")
+    write_metrics([deep], path)
+    assert verdicts() == {deep.table: "deep"}
+
+
+def test_runs_beside_each_other_lose_no_table(tmp_path: Path) -> None:
+    path, names = tmp_path / "r.prom", [f"t{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: write_metrics([Overview(name, "deep")], path), names))
+    found = {sample.labels["table"] for sample in samples(path.read_text())}
+    assert found == set(names)
+    assert [file.name for file in tmp_path.iterdir()] == ["r.prom"]
+
+
+def promtool(*words: str, text: str = "") -> tuple[int, str]:
+    """Run promtool; return its code and what it prints."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    done = subprocess.run(["promtool", *words], input=text, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_promtool_accepts_the_metrics(text: str) -> None:
     """Names, units and help are as Prometheus wants them."""
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed (Debian's package prometheus)")
-    command = ["promtool", "check", "metrics"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert promtool("check", "metrics", text=text) == (0, "")
+
+
+def test_the_documented_alerts_fire(tmp_path: Path) -> None:
+    """All tables are measured at the start, of which three are suspended since then."""
+    verdicts: dict[str, Verdict] = {"deep": "deep", ODD: "failing", "gone": "missing"}
+    verdicts |= {"waits": "waiting", "fine": "well clustered"}
+    suspended: dict[str, Any] = {"suspended": "2026-10-01T00:00:00+00:00", "threshold": 4}
+    tables = [
+        *(Overview(name, verdict, depth=50, threshold=4) for name, verdict in verdicts.items()),
+        Overview("forgotten", "suspended", depth=13, **suspended),
+        Overview("shallow", "suspended", depth=11, **suspended),
+        Overview("until", "suspended", depth=13, suspended_until="2999-01-01T00:00:00+00:00", **suspended),
+    ]
+    write_metrics(tables, tmp_path / "r.prom")
+    series = []
+    for sample in samples((tmp_path / "r.prom").read_text()):
+        labels = ",".join(f"{name}={json.dumps(value)}" for name, value in sample.labels.items())
+        value = 0 if sample.name.endswith("_seconds") else sample.value
+        series.append({"series": f"{sample.name}{{{labels}}}", "values": f"{value}x1000"})
+    every = sorted(table.table for table in tables)
+    cases = []
+    for alert, hours, names in (
+        ("TableDecays", 5, []),
+        ("TableDecays", 7, ["deep", "gone", ODD]),
+        ("TableNotMeasured", 47, []),
+        ("TableNotMeasured", 49, every),
+        ("SuspendedTableDecays", 1, ["forgotten", "until"]),
+        ("SuspensionForgotten", 30 * 24 - 1, []),
+        ("SuspensionForgotten", 30 * 24 + 1, ["forgotten", "shallow"]),
+    ):
+        fired = [{"table": name, **({"verdict": verdicts[name]} if alert == "TableDecays" else {})} for name in names]
+        expected = [{"exp_labels": labels} for labels in fired]
+        cases.append({"eval_time": f"{hours}h", "alertname": alert, "exp_alerts": expected})
+    (rules,) = re.findall(r"```yaml\n(groups:.*?)```", (DOCS / "guides/production.md").read_text(), re.DOTALL)
+    (tmp_path / "rules.yml").write_text(rules)
+    test = {"rule_files": ["rules.yml"], "evaluation_interval": "1h"}
+    test["tests"] = [{"interval": "1h", "input_series": series, "alert_rule_test": cases}]
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+    code, output = promtool("test", "rules", str(tmp_path / "test.yml"))
+    assert code == 0, output
 
 
 def test_the_dashboard_asks_for_what_is_written(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.advice.overview import Overview, totals
-from dbt_recluster.clustering.result import Progress, ReclusterResult, Round
+from dbt_recluster.clustering.result import PlannedSet, Progress, ReclusterResult, RewritePlan, Round
 from dbt_recluster.planner import Blocks, clustering_information
 from dbt_recluster.report.result_text import (
     ProgressLines,
@@ -38,14 +38,14 @@ NOTHING = replace(DONE, rounds=[])
 
 def test_the_line_says_what_happened_beside_the_threshold_as_set() -> None:
     assert model_line(DONE) == "depth 8.2 -> 1.4, 40 blocks into 10"
-    assert model_line(NOTHING) == "depth 1.4, below 4"
+    assert model_line(NOTHING) == "depth 1.4, at most 4"
     assert (
         model_line(replace(NOTHING, waits_for="2 more commits"))
-        == "depth 1.4, below 4; next recluster after 2 more commits"
+        == "depth 1.4, at most 4; next recluster after 2 more commits"
     )
     assert recluster_line(replace(DONE, rounds=[ROUND, ROUND])).splitlines() == [
         "db.t: reclustered 80 blocks into 20, depth 8.2 -> 1.4, 6.0 GB rewritten in 2 rounds in 6.1s",
-        "  depth 1.4, below 4, well clustered",
+        "  depth 1.4, at most 4, well clustered",
     ]
 
 
@@ -55,12 +55,36 @@ def test_the_line_has_the_reason_that_the_depth_does_not_explain() -> None:
     stuck = replace(NOTHING, depth_after=9.0, verdict="stuck", cause="no merge would lower it")
     assert model_line(stuck) == "depth 9.0, above 4: no merge would lower it"
     assert recluster_line(stuck) == "db.t: nothing to do, depth 9.0, above 4, stuck: no merge would lower it"
+    merged = replace(DONE, depth_before=4.0, depth_after=4.0, threshold=6.0, purpose="6 small blocks make 1 full one")
+    assert model_line(merged) == "depth 4.0 -> 4.0, 40 blocks into 10: 6 small blocks make 1 full one"
+    assert "reclustered 40 blocks into 10 (6 small blocks make 1 full one), depth 4.0 -> 4.0, " in recluster_line(
+        merged
+    )
     unchanged = replace(NOTHING, depth_after=None, threshold=None, verdict="", cause="nothing has changed")
     assert model_line(unchanged) == "nothing has changed"
 
 
+def test_the_line_of_a_dry_run_says_what_keeps_a_build_from_it() -> None:
+    sets = (PlannedSet(0, 1, 4, 2, 10, 2**20, "1", "9", 4, 1),)
+    plan = replace(NOTHING, plan=RewritePlan(sets, 2**20, 10, 1.0, None), depth_after=5.0, verdict="waiting")
+    waits = replace(plan, held="no condition met: 2 of 3 commits; next recluster after 1 more commit")
+    would = "would recluster 4 blocks (1.0 MB) in 1 set; depth 5.0, above 4, waiting"
+    assert recluster_line(waits) == (
+        "db.t: a build would recluster nothing now: no condition met: 2 of 3 commits; next recluster after 1 more "
+        f"commit; by hand, it {would}"
+    )
+    assert recluster_line(replace(plan, held="suspended since Monday", suspended="2026-11-23")).startswith(
+        "db.t: a build would recluster nothing now: suspended since Monday; once resumed, it would recluster 4 blocks"
+    )
+    nothing = replace(waits, plan=RewritePlan((), 0, 0, 1.0, None), depth_after=1.0, verdict="well clustered")
+    assert recluster_line(nothing) == (
+        "db.t: nothing to do, depth 1.0, at most 4, well clustered; besides, no condition met: 2 of 3 commits; next "
+        "recluster after 1 more commit"
+    )
+
+
 def test_a_depth_and_its_threshold_are_told_apart_however_close() -> None:
-    assert (standing(4.02, 4), standing(3.98, 4)) == ("depth 4.02, above 4", "depth 3.98, below 4")
+    assert (standing(4.02, 4), standing(3.98, 4)) == ("depth 4.02, above 4", "depth 3.98, at most 4")
     assert (standing(4, 4), standing(1.375, None), standing(None, 4)) == (
         "depth 4.0, at most 4",
         "depth 1.4",
@@ -138,10 +162,11 @@ def test_the_text_of_a_table_has_the_depth_of_each_level():
         Blocks.build([0, 0, 0, 9], [5, 5, 5, 12], rows=[100] * 4, level=[0, 3, 3, 3]), block_rows=100
     )
     found = dict.fromkeys(("where", "branch", "suspended", "suspension", "reason", "depth"))
+    found["options"] = {}
     found |= {"table": "t", "cluster_key": "k", "snapshot_id": 1, "snapshot_at": "2026-11-28T00:00:00+00:00"}
     text = information({**found, "threshold": 4, "verdict": "well clustered", "rows_undone": 0, **measured.as_dict()})
     lines = [line.split() for line in text.splitlines()]
-    assert lines[-3:] == [
+    assert lines[-5:-2] == [
         ["level", "blocks", "rows", "depth"],
         ["0", "1", "100", "1.0"],
         ["3", "3", "300", "1.7"],
@@ -158,7 +183,7 @@ def test_the_overview_begins_with_the_verdicts_and_fits_120_columns() -> None:
     }
     tables = [
         Overview(name, "well clustered", gain_per_gigabyte=12345.67, **figures),
-        Overview(name, "stuck", "no merge would lower it", last_recluster="2026-11-20T10:00:00+00:00", **figures),
+        Overview(name, "stuck", cause="no merge would lower it", last_recluster="2026-11-20T10:00:00+00:00", **figures),
     ]
     lines = overview(tables, totals(tables)).splitlines()
     assert lines[0] == "2 tables: 1 stuck, 1 well clustered"

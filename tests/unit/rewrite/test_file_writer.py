@@ -10,6 +10,7 @@ from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob, _FileWriter
 
 PARQUET = {"data_page_size": 1 << 20, "max_rows_per_page": 20_000, "dictionary_pagesize_limit": 2 << 20}
 MEMORY = 128 << 20
+POOLS: list[Any] = []  # outlive their buffers, which Python 3.14 frees later
 
 
 @pytest.mark.parametrize("wide_first", [True, False])
@@ -24,6 +25,7 @@ def test_a_file_of_wide_rows_takes_half_of_the_memory(tmp_path: Path, wide_first
         return pa.record_batch([pa.array(range(start, start + 100)), pa.array(values, pa.binary())], schema=schema)
 
     before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    POOLS.append(pool)
     pa.set_memory_pool(pool)
     try:
         for number in range(50):

@@ -63,11 +63,16 @@ class ReportData:
         return str(self.information["table"])
 
 
-def report_data(table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None) -> ReportData:
-    """Collect the data of a table's report."""
-    overview = table_overview(table, options, prices=prices)
+def report_data(
+    table: ClusteredTable,
+    options: ReclusterOptions,
+    prices: PriceList | None = None,
+    overview: Overview | None = None,
+) -> ReportData:
+    """Collect the data of a table's report, with its line of the overview unless that is given."""
+    overview = overview or table_overview(table, options, prices=prices)
     costs = CostModel.of(table, options)
-    ids = _last_recluster(table.snapshots())
+    ids = _last_recluster(table.iceberg.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
     now, *around = _drawn_blocks(table, moments)
     before, after = around or (None, None)

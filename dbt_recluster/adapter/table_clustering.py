@@ -16,8 +16,8 @@ import pyarrow as pa
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.sort_order import clustering_properties, sort_order_text
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
+from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, sort_order_text
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
@@ -41,9 +41,10 @@ class Column(Protocol):
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
 
-# Prefixes of the properties that are unset with the model's options and key, and of all that the adapter reads.
-_RECORDED = (CLUSTER_BY, table_properties.OPTION_PREFIX, table_properties.CURVE_PREFIX, table_properties.SETTLED)
-_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, table_properties.ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+# Prefixes of the properties that record the model's key and options, and of all that the adapter reads.
+_RECORDED = (CLUSTER_BY, table_properties.OPTION_PREFIX)
+_OF_KEY = (table_properties.CURVE_PREFIX, table_properties.SETTLED, METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)
+_COMPARED = (*_RECORDED, *_OF_KEY, *CARRIED_OVER, DISTRIBUTION_MODE)
 
 _FUNCTIONS = (*(f"{kind.name}s" for kind in TRANSFORMS if issubclass(kind, Span)), Truncate.name, "bucket")
 # An item of a sort order in SHOW TBLPROPERTIES: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -110,13 +111,22 @@ class ClusteringChange:
 
     # The end of ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...`` or ``unordered``.
     order: str | None = None
-    # Set after the order, which itself sets the distribution mode.
-    set_properties: Mapping[str, str] = field(default_factory=dict)
-    unset_properties: tuple[str, ...] = ()
+    # To set after the order, which itself sets the distribution mode, or to remove with None.
+    properties: PropertyChanges = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there is anything to alter."""
-        return bool(self.order or self.set_properties or self.unset_properties)
+        return bool(self.order or self.properties)
+
+    @property
+    def set_properties(self) -> dict[str, str]:
+        """The properties to set."""
+        return {name: value for name, value in self.properties.items() if value is not None}
+
+    @property
+    def unset_properties(self) -> list[str]:
+        """The properties to remove."""
+        return [name for name, value in self.properties.items() if value is None]
 
 
 @dataclass(frozen=True)
@@ -152,12 +162,17 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
     """Return the properties that a clustered table needs before its first blocks are written."""
     if options.cluster_by is None:
         return {}
-    columns = len(options.columns.names) if options.columns else 0
-    return {
-        CLUSTER_BY: str(options.cluster_by),
-        **options.properties(),
-        **clustering_properties(options.cluster_by, columns),
-    }
+    return {**_recorded(options), **clustering_properties(options.cluster_by, _width(options))}
+
+
+def _recorded(options: ModelOptions) -> dict[str, str]:
+    """Return the properties that record a model's key and options."""
+    return {CLUSTER_BY: str(options.cluster_by), **options.properties()} if options.cluster_by else {}
+
+
+def _width(options: ModelOptions) -> int:
+    """Return the number of the model's columns, 0 if they are not known."""
+    return len(options.columns.names) if options.columns else 0
 
 
 def clustering_change(
@@ -175,21 +190,20 @@ def clustering_change(
         return ClusteringChange()  # keeps an order that was set by hand
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
     order = _order(key, actual, mode)
-    wanted = creation_properties(desired)
-    user_set = {name for name in wanted if _is_user_set(name, actual, configured)}
-    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in user_set}
-    curve = [table_properties.curve_property(field.column) for field in key.on_curve] if key else []
-    kept = {*wanted, *configured, *curve, *([table_properties.SETTLED] if curve else [])}
-    obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
-    if key is None and table_properties.LEVELS in actual.properties:
-        obsolete.append(table_properties.LEVELS)
+    former = dict.fromkeys(name for name in actual.properties if name.startswith(_RECORDED))
+    with_key = key_properties(key, _width(desired), {**actual.properties, **configured})
+    wanted: dict[str, str | None] = {**former, **_recorded(desired), **with_key}
+    if key is None:
+        wanted[table_properties.LEVELS] = None
+    own = {name for name in configured if name.startswith(table_properties.OPTION_PREFIX)}
+    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in own}
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None:
-        obsolete.append(DISTRIBUTION_MODE)
+        changes[DISTRIBUTION_MODE] = None
     elif mode is not None and mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
-    return ClusteringChange(order, changes, tuple(obsolete))
+    return ClusteringChange(order, changes)
 
 
 def lost_metrics(actual: TableClustering, columns: Columns) -> ClusteringChange:
@@ -199,7 +213,7 @@ def lost_metrics(actual: TableClustering, columns: Columns) -> ClusteringChange:
     of properties.
     """
     lost = [name for name, path in actual.metrics.items() if columns.lacks(path)]
-    return ClusteringChange(unset_properties=tuple(lost))
+    return ClusteringChange(properties=dict.fromkeys(lost))
 
 
 def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:
@@ -233,13 +247,6 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
     mode = before.properties.get(DISTRIBUTION_MODE)
     is_kept = mode is None or mode == after.properties.get(DISTRIBUTION_MODE)
     return ClusteringChange(f"locally ordered by {', '.join(items)}", {} if is_kept else {DISTRIBUTION_MODE: str(mode)})
-
-
-def _is_user_set(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
-    """Return whether the user's value of a property takes precedence."""
-    if name.startswith((METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)):
-        return name in actual.properties or name in configured
-    return name.startswith(table_properties.OPTION_PREFIX) and name in configured
 
 
 def sorted_along_curve(

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.table_curve import as_properties
-from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.key.columns import Columns
-from dbt_recluster.key.curve import Curve
-from dbt_recluster.operations.table_clustering import (
+from dbt_recluster.adapter.table_clustering import (
     ClusteringChange,
     LoadedInto,
     TableClustering,
@@ -21,7 +16,13 @@ from dbt_recluster.operations.table_clustering import (
     restored_order,
     sorted_along_curve,
 )
-from dbt_recluster.operations.tables import ModelOptions, recorded_key
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table_curve import as_properties
+from dbt_recluster.iceberg.sort_order import recorded_key
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.columns import Columns
+from dbt_recluster.key.curve import Curve
+from dbt_recluster.operations.tables import ModelOptions
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 MODE = "write.distribution-mode"
