@@ -17,11 +17,11 @@ from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.rewrite.key_sql import place_query
 from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, sort_order_text
 from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
+from dbt_recluster.key.sql import KeySql
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.tables import ModelOptions
 
@@ -264,7 +264,7 @@ def sorted_along_curve(
         key, partitions = key.check(columns), partitions and partitions.check(columns)
         places = (f"place_{number}" for number in count())
         place = next(p for p in places if not any(name.lower().startswith(p) for name in columns.names))
-        placed = place_query(query, curve, key, columns.types, place)
+        placed = KeySql(key, columns.types, curve, place).query_of_load(query, curve)
     except (ClusterKeyError, ValueError, pa.ArrowException):
         return None  # boundaries of another type, or a column that only the table has
     items = [partitions.order_by(columns) if partitions else "", key.order_by(columns), f"{place}_of_load"]

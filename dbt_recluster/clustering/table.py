@@ -27,7 +27,6 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.rewrite.key_sql import printed
 from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.sort_order import (
     FILE_FORMAT,
@@ -256,7 +255,7 @@ class ClusteredTable:
         texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
         known = [text for text in texts if text is not None]
         if len(known) < len(texts):
-            known = printed(self.iceberg.spark, values, spark_type)
+            known = self.iceberg.printed(values, spark_type)
         # Neighbours in the key begin alike, and differ in the end.
         return [printable(text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}") for text in known]
 

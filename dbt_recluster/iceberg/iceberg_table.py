@@ -30,6 +30,8 @@ from dbt_recluster.iceberg.session.jvm import (
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
+from dbt_recluster.key.sql import literals
+from dbt_recluster.key.types import Time, column_type
 from dbt_recluster.names import canonical_name, table_lock
 
 if TYPE_CHECKING:
@@ -413,6 +415,15 @@ class IcebergTable:
         with self._as_unsupported():
             sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
         return pa.table([decoded_text(column) for column in sampled.columns], sampled.column_names)
+
+    def printed(self, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
+        """Return values of one type as Spark prints them, in UTC; binary as hex. Times may be microseconds."""
+        if isinstance(kind := column_type(spark_type), Time):
+            values = [value.cast(kind.whole).cast(kind.arrow) for value in values]
+        show = "lower(hex(value))" if spark_type == "binary" else "cast(value as string)"
+        texts = f"transform({literals(values, spark_type)}, value -> coalesce({show}, 'NULL'))"
+        row = self.spark.sql(f"select {texts}").first() if values else None
+        return [str(text) for text in row[0]] if row is not None else []
 
     def _as_unsupported(self) -> AbstractContextManager[None]:
         return raise_as(UnsupportedTableError, f"{self.name} cannot be read by Spark", explain=self.explain)

@@ -94,9 +94,9 @@ class ClusterKey:
         return ", ".join(field.transform.description(field.column) for field in self.leading)
 
     def order_by(self, columns: Columns) -> str:
-        """Return the leading fields as an ``ORDER BY`` list (see :meth:`Transform.order_by`)."""
-        kinds = ((field, columns.types.get(field.column, "")) for field in self.leading)
-        return ", ".join(field.transform.order_by(quote_path(field.column), kind) for field, kind in kinds)
+        """Return the leading fields, checked, as an ``ORDER BY`` list."""
+        kinds = ((field, columns.types[field.column]) for field in self.leading)
+        return ", ".join(field.transform.sql(quote_path(field.column), kind) for field, kind in kinds)
 
     def missing_from(self, columns: Columns) -> list[str]:
         """Return the top-level columns of the key that are not in ``columns``."""

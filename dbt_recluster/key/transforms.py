@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.key.columns import base_type
 from dbt_recluster.key.types import (
     TYPES,
     Binary,
@@ -84,20 +83,13 @@ class Transform:
         """Return the item as in the sort order of ``SHOW TBLPROPERTIES``."""
         return f"{self.text(column)} ASC NULLS FIRST"
 
-    def order_by(self, column: str, spark_type: str) -> str:
-        """Return Spark SQL that orders rows like the transform.
-
-        Spans are in the session's time zone, and in UTC in Iceberg, which costs a little overlap around midnight.
-        """
+    def sql(self, column: str, spark_type: str) -> str:
+        """Return SQL of the value, in words that `sql.MACROS` gives DuckDB too."""
         return column
 
-    def sql(self, column: str, functions: str) -> str:
-        """Return Spark SQL for the exact value, given the catalog of Iceberg's functions."""
-        return column if self == Transform() else f"{functions}.{self.text(column)}"
-
-    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
-        """Return DuckDB's SQL of a value in the order of :meth:`sql`, or None if it has none."""
-        return column
+    def sql_type(self, spark_type: str) -> str:
+        """Return Spark's type of :meth:`sql`."""
+        return spark_type
 
     def values(self, values: pa.Array) -> pa.Array:
         """Return the transform of a column's values."""
@@ -115,10 +107,6 @@ class Transform:
         kind = value_type(value.type)
         return value.cast(kind.whole).as_py() if isinstance(kind, Date) else value.as_py()
 
-    def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        """Return the next value, or None if it is unknown."""
-        return None
-
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         """Return a value for people, or None to print it as a value of the column."""
         return None
@@ -129,8 +117,7 @@ class Span(Transform):
 
     takes: ClassVar[Sequence[type[ColumnType]]] = (Date, Time, TimeWithoutZone)
     units: ClassVar[Sequence[str]] = ()  # further names of the unit for ``date_trunc``
-    # Spark SQL that orders rows by the unit and never overflows, unlike ``date_trunc``; ``{}`` is the column.
-    parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
+    from_date: ClassVar[str] = ""  # SQL of the number of a date ``{0}``, unless types have their own
     numpy_type: ClassVar[str] = "datetime64[D]"
 
     @classmethod
@@ -144,18 +131,13 @@ class Span(Transform):
     def text(self, column: str) -> str:
         return f"{self.name}s({column})"
 
-    def order_by(self, column: str, spark_type: str) -> str:
-        return ", ".join(part.format(column) for part in self.parts)
+    def sql(self, column: str, spark_type: str) -> str:
+        units = column_type(spark_type).units
+        unit = units.get(self.name) or self.from_date.format(f"date_from_unix_date(cast({units['day']} as int))")
+        return str(unit.format(column))
 
-    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
-        kind = column_type(spark_type)
-        unit = "date" if kind.in_days else "timestamp"
-        value, origin = f"cast({column} as {unit})", f"{unit} '1970-01-01'"
-        # To DuckDB, the greatest number is infinite, and so is its negative.
-        most = int(np.iinfo(str(kind.whole)).max)
-        ends = self.values(pa.array([most, -most], kind.whole).cast(kind.arrow)).to_pylist()
-        infinite = " ".join(f"when '{sign}infinity' then {end}" for sign, end in zip(("", "-"), ends, strict=True))
-        return f"case {value} {infinite} else date_diff('{self.name}', {origin}, {value}) end"
+    def sql_type(self, spark_type: str) -> str:
+        return "bigint"
 
     def values(self, values: pa.Array) -> pa.Array:
         numbers = _numbers(values)
@@ -165,15 +147,12 @@ class Span(Transform):
         return like(times.astype(self.numpy_type).astype("int64"), values)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
-        return like(_numbers(results), results)
+        return results.cast(pa.int64())
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
         unit, factor = ("D", 1) if of_date else ("s", 10**6)
         start = np.array(_number(value), self.numpy_type).astype(f"datetime64[{unit}]")
         return int(start.astype("int64")) * factor
-
-    def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        return pa.scalar(_number(value) + 1, pa.int64())
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         text = str(np.array(_number(value), self.numpy_type))
@@ -184,16 +163,7 @@ class Hour(Span):
     name = "hour"
     written = ("hours(ts)", "date_trunc('hour', ts)")
     takes = (Time, TimeWithoutZone)
-    parts = (*Span.parts, "hour({})")
     numpy_type = "datetime64[h]"
-
-    def sql(self, column: str, functions: str) -> str:
-        # Iceberg's function returns an int, which overflows after the year 246,953 and before -243,014.
-        hours, year = super().sql(column, functions), f"year({column})"
-        return (
-            f"{hours} + case when {year} > 200000 and {hours} < 0 then {1 << 32} "
-            f"when {year} < -200000 and {hours} >= 0 then {-1 << 32} else 0L end"
-        )
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         return f"{super().printed(value, spark_type)}h".replace("T", " ")
@@ -231,7 +201,7 @@ class Month(Span):
     name = "month"
     written = ("months(ts)", "date_trunc('month', ts)")
     units = ("mon", "mm")
-    parts = ("year({})", "month({})")
+    from_date = "cast((year({0}) - 1970) * 12 + month({0}) - 1 as bigint)"
     numpy_type = "datetime64[M]"
 
 
@@ -239,7 +209,7 @@ class Year(Span):
     name = "year"
     written = ("years(ts)", "date_trunc('year', ts)")
     units = ("yyyy", "yy")
-    parts = ("year({})",)
+    from_date = "cast(year({0}) - 1970 as bigint)"
     numpy_type = "datetime64[Y]"
 
     @classmethod
@@ -279,23 +249,8 @@ class Truncate(Transform):
     def description(self, column: str) -> str:
         return f"truncate({column}, {self.width}) ASC NULLS FIRST"
 
-    def order_by(self, column: str, spark_type: str) -> str:
+    def sql(self, column: str, spark_type: str) -> str:
         return column_type(spark_type).truncated_sql(column, self.width)
-
-    def sql(self, column: str, functions: str) -> str:
-        # A value that Java's numbers would overflow stays itself.
-        truncated = super().sql(column, functions)
-        return f"least({truncated}, {column})"
-
-    def duckdb_sql(self, column: str, spark_type: str) -> str | None:
-        kind = column_type(spark_type)
-        if isinstance(kind, Integer):
-            rest = f"({column} % {self.width} + if({column} % {self.width} < 0, {self.width}, 0))"
-            least = "-9223372036854775807" if base_type(spark_type) == "bigint" else "-2147483647"
-            return f"({column} - if({column} < {least} - 1 + {rest}, 0, {rest}))"  # as `sql`, without an overflow
-        if kind.arrow == pa.string():
-            return f"left({column}, {self.width})"
-        return f"{column}[1:{self.width}]" if kind.arrow == pa.binary() else None
 
     def values(self, values: pa.Array) -> pa.Array:
         return value_type(values.type).truncated(values, self.width)
@@ -303,11 +258,6 @@ class Truncate(Transform):
     def as_bounds(self, results: pa.Array) -> pa.Array:
         # Spark has truncated them; Arrow cannot truncate text that is not UTF-8.
         return results if value_type(results.type).width_of else self.values(results)
-
-    def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        if isinstance(value_type(value.type), Integer) and value.type != pa.int64():
-            return pa.scalar(value.as_py() + self.width, pa.int64())
-        return None
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         kind = column_type(spark_type)

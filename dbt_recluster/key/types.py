@@ -53,6 +53,7 @@ class ColumnType:
     width_of: ClassVar[Any] = None  # the function of a value's length, if it has one
     json_type: ClassVar[str | None] = None  # the Iceberg type as which bounds are read, if it is another
     compared: ClassVar[Any] = ("{}", None)  # SQL that Spark compares with boundaries, and its type
+    units: ClassVar[Any] = {}  # SQL of whole days and hours since 1970, UTC, bigint; ``{0}`` is the column
     has_own_literals: ClassVar[bool] = False  # whether Spark cannot cast every value's text back
 
     def read_plan(self, text: str) -> Any:
@@ -88,7 +89,7 @@ class ColumnType:
         are a ValueError. The result is the numbers of dates and times.
         """
         if type(value_type(values.type)) is not type(self):
-            raise ValueError
+            raise ValueError(f"boundaries of type {values.type} do not cut {self.text}")
         return values
 
     def as_texts(self, values: pa.Array) -> list[str]:
@@ -117,8 +118,8 @@ class ColumnType:
         return sql_literal(value.as_py(), spark_type)
 
     def truncated_sql(self, column: str, width: int) -> str:
-        """Return Spark SQL that orders rows as truncated values do."""
-        return f"try_subtract({column}, pmod({column}, {width}))"
+        """Return SQL of truncated values; those beyond the range of numbers stay themselves."""
+        return f"coalesce(try_subtract({column}, pmod({column}, {width})), {column})"
 
 
 class Integer(ColumnType):
@@ -185,8 +186,8 @@ class DecimalNumber(ColumnType):
         return pa.array(map(self.scaled, known), self.arrow)
 
     def truncated_sql(self, column: str, width: int) -> str:
-        # The width is unscaled: 50 is 0.50 in a decimal(10, 2).
-        return f"try_subtract({column}, pmod({column}, {self.scaled(width):f}))"
+        # The width is unscaled: 50 is 0.50 in a decimal(10, 2). Spark rounds the last of 38 digits.
+        return f"try_cast(try_subtract({column}, pmod({column}, {self.scaled(width):f})) as {self.text})"
 
 
 class Text(ColumnType):
@@ -263,6 +264,9 @@ class Binary(Text):
 
     literal = ColumnType.literal
 
+    def truncated_sql(self, column: str, width: int) -> str:
+        return f"left({column}, {width})"
+
 
 class Boolean(ColumnType):
     spark = ("boolean",)
@@ -327,13 +331,14 @@ class Date(ColumnType):
     in_days = True
     json_type = "int"  # parsers do not know every year
     compared: ClassVar[Any] = ("unix_date({})", "int")
+    units: ClassVar[Any] = {"day": "cast(unix_date({0}) as bigint)"}
 
     def read_plan(self, text: str) -> Any:
         return self.some + int(text) * self.step
 
     def starts(self, values: pa.Array, start: Start, width: int) -> pa.Array:
         if values.type not in (pa.int64(), self.column):
-            raise ValueError
+            raise ValueError(f"boundaries of type {values.type} do not cut {self.text}")
         return _within(list(map(start, values)), self.whole)
 
     def literal(self, value: pa.Scalar, spark_type: str) -> str:
@@ -350,6 +355,10 @@ class Time(Date):
     in_days = False
     json_type = "long"
     compared: ClassVar[Any] = ("unix_micros({})", "bigint")
+    units: ClassVar[Any] = {
+        unit: f"div(unix_micros({{0}}), {micros}) - if(unix_micros({{0}}) % {micros} < 0, 1, 0)"
+        for unit, micros in (("day", 86_400_000_000), ("hour", 3_600_000_000))
+    }
     holds = staticmethod(pa.types.is_timestamp)
 
     def read(self, text: str) -> datetime:
@@ -373,6 +382,10 @@ class TimeWithoutZone(Time):
     spark = ("timestamp_ntz",)
     bounds: ClassVar = {}
     compared = ("{}", None)
+    units: ClassVar = {
+        "day": "cast(unix_date(to_date({0})) as bigint)",
+        "hour": "cast(unix_date(to_date({0})) as bigint) * 24 + hour({0})",
+    }
     has_own_literals = True
 
 

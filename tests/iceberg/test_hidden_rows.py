@@ -34,11 +34,11 @@ from tables import (
 )
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.key_sql import exact_literal
 from dbt_recluster.iceberg.session.jvm import collect_arrow, java_items, java_list, java_map
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import quote
+from dbt_recluster.key.sql import literal
 from dbt_recluster.maintenance import recluster
 
 KINDS = {
@@ -432,7 +432,7 @@ class Predicate:
         return f"({text} and not isnan({name}))" if self.is_range_of_floats else text
 
     def in_spark(self) -> str:
-        return self.sql(quote(self.column.name), [exact_literal(value, self.column.kind) for value in self.values])
+        return self.sql(quote(self.column.name), [literal(value, self.column.kind) for value in self.values])
 
     def in_duckdb(self, name: str) -> tuple[str, list[Any]]:
         kind = {"timestamp": "timestamptz", "binary": "blob", "timestamp_ntz": "timestamp"}

@@ -20,7 +20,7 @@ from tables import (
 from dbt_recluster.exceptions import ClusterKeyError, MergeFailedError, NotAnIcebergTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native, spark_writer
-from dbt_recluster.iceberg.rewrite.key_sql import BlockSql
+from dbt_recluster.iceberg.rewrite.native_sql import BlockSql
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster

@@ -61,7 +61,10 @@ def merge_groups(
 
 @contextmanager
 def typed_table(spark: Any) -> Iterator[str]:
-    """A table with a column of every type that a key may have; many values are NULL, some extreme."""
+    """A table with a column of every type that a key may have; many values are NULL, some extreme.
+
+    Beside it is one called ``_native``, without the values that only Spark writes: NaN, and text that is not UTF-8.
+    """
     schema = f"t_{uuid.uuid4().hex[:12]}"
     spark.sql(f"create schema {schema}")
     columns = (
@@ -91,5 +94,13 @@ def typed_table(spark: Any) -> Iterator[str]:
             """
     )
     insert_extremes(spark, name, range(900, 1020), null="u")  # Arrow truncates no text that is not UTF-8
+    create_table(spark, f"{name}_native", columns, SMALL_ROW_GROUPS)
+    replaced = {
+        "d": "nullif(d, double('NaN'))",
+        "f": "nullif(f, float('NaN'))",
+        "s": "if(encode(s, 'UTF-8') = cast(s as binary), s, hex(s))",
+    }
+    values = ", ".join(replaced.get(column, column) for column in spark.table(name).columns)
+    spark.sql(f"insert into {name}_native select /*+ repartition(3) */ {values} from {name}")
     yield name
     spark.sql(f"drop schema {schema} cascade")

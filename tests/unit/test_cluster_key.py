@@ -122,8 +122,10 @@ def test_a_key_is_the_sql_of_its_items() -> None:
     assert str(key) == names
     assert key.ddl() == re.sub(r"\b(ts|local|Name|id|price)\b", r"`\1`", names)
     assert key.order_by(COLUMNS) == (
-        "cast(`ts` as date), cast(`local` as date), hour(`local`), substr(`Name`, 1, 4), "
-        "try_subtract(`id`, pmod(`id`, 10)), try_subtract(`price`, pmod(`price`, 0.50)), `odd name`"
+        "div(unix_micros(`ts`), 86400000000) - if(unix_micros(`ts`) % 86400000000 < 0, 1, 0), "
+        "cast(unix_date(to_date(`local`)) as bigint) * 24 + hour(`local`), substr(`Name`, 1, 4), "
+        "coalesce(try_subtract(`id`, pmod(`id`, 10)), `id`), "
+        "try_cast(try_subtract(`price`, pmod(`price`, 0.50)) as decimal(10,2)), `odd name`"
     )
     assert key.description().startswith("days(ts) ASC NULLS FIRST, hours(local) ASC NULLS FIRST, truncate(Name, 4) ASC")
 

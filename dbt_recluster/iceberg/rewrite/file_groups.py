@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     MergeFailedError,
@@ -18,10 +20,10 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.key_sql import Cuts, count_blocks
 from dbt_recluster.iceberg.session.internals import cached_table, reads_sets_by_name
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_session
 from dbt_recluster.iceberg.session.redaction import short_message
+from dbt_recluster.key.box_tree import SHARE, BoxTree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,6 +81,18 @@ class FileGroup:
 
 
 @dataclass(frozen=True)
+class BlockStart:
+    """The key where a block begins, except the first, and the share of its rows that belongs to earlier blocks."""
+
+    key: Sequence[pa.Scalar]
+    share: float = 0.0
+
+
+# How a file group is cut into blocks: all starts in ascending order, or along a curve the boxes.
+Cuts = Sequence[BlockStart] | BoxTree
+
+
+@dataclass(frozen=True)
 class GroupPlan:
     """A file group, and where to cut it."""
 
@@ -91,7 +105,14 @@ class GroupPlan:
     @property
     def blocks(self) -> int:
         """The number of blocks; some may turn out to have no row."""
-        return count_blocks(self.cuts)
+        return len(self.cuts) if isinstance(self.cuts, BoxTree) else len(self.cuts) + 1
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether the rows of one value fill several blocks."""
+        if isinstance(self.cuts, BoxTree):
+            return bool((self.cuts.column == SHARE).any())
+        return any(cut.share for cut in self.cuts)
 
 
 @dataclass(frozen=True)

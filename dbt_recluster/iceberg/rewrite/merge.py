@@ -13,6 +13,7 @@ from functools import cached_property
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import (
+    Cuts,
     FileGroup,
     GroupPlan,
     RewrittenGroup,
@@ -20,7 +21,6 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     discard_files,
     merge_error,
 )
-from dbt_recluster.iceberg.rewrite.key_sql import Cuts
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, take_samples, with_counted_rows
 from dbt_recluster.iceberg.rewrite.spark_writer import SparkWriter

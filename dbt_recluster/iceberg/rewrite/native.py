@@ -34,7 +34,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     delete_unfinished,
     discard_files,
 )
-from dbt_recluster.iceberg.rewrite.key_sql import MACROS, BlockSql, NativeKey
+from dbt_recluster.iceberg.rewrite.native_sql import BlockSql, NativeKey
 from dbt_recluster.iceberg.rewrite.native_tasks import (
     NativeFile,
     NativeJob,
@@ -55,11 +55,13 @@ from dbt_recluster.iceberg.session.jvm import (
 )
 from dbt_recluster.iceberg.session.redaction import redact, short_message
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, bounds_width
-from dbt_recluster.key.box_tree import SHARE, BoxTree
+from dbt_recluster.key.box_tree import BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import decimal_digits
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.key.types import IntArray
+from dbt_recluster.key.sql import MACROS
+from dbt_recluster.key.transforms import Truncate
+from dbt_recluster.key.types import DecimalNumber, IntArray, column_type
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +210,7 @@ class NativeWriter:
         if not plan.is_utf_8:
             return "text"
         if isinstance(plan.cuts, BoxTree):
-            return "curve: a value fills several blocks" if (plan.cuts.column == SHARE).any() else None
+            return "curve: a value fills several blocks" if plan.has_shares else None
         if self.curve is not None and plan.blocks > 1:
             return "curve"  # DuckDB would copy each step of a search into the next
         if self._is_read_whole(plan) and min(self._parallelism, plan.blocks) > _MOST_READERS:
@@ -253,8 +255,9 @@ class NativeWriter:
             first = "getvariable('first_row_ids')[file_index + 1]"
             columns.append(f"coalesce({number}, {first} + file_row_number)")
             columns.append(f"coalesce({updated}, getvariable('sequence_numbers')[file_index + 1])")
-        if any(self._sql.item(item) is None for item in self.key.fields):
-            raise NotNative("key")
+        truncated = [item.column for item in self.key.fields if isinstance(item.transform, Truncate)]
+        if any(isinstance(column_type(self._sql.types[path]), DecimalNumber) for path in truncated):
+            raise NotNative("key")  # DuckDB computes rests of decimals as floating-point numbers
         return NativeJob(
             id=str(uuid.uuid4()),
             schema=schema,
@@ -383,7 +386,8 @@ class NativeWriter:
 
     @cached_property
     def _sql(self) -> NativeKey:
-        return NativeKey(self.key, self.curve, self.table.columns(), self._file_name)
+        columns = self.table.columns()
+        return NativeKey(self.key, columns.types, self.curve, columns=columns.names, file_name=self._file_name)
 
     def write(
         self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]

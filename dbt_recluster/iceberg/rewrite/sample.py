@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import codes_of, numbers
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, staged
-from dbt_recluster.iceberg.rewrite.key_sql import BlockStart, key_columns
+from dbt_recluster.iceberg.rewrite.file_groups import BlockStart, FileGroup, staged
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.key.box_tree import BoxTree, Points, cut_into_boxes, rows_of_one_value
@@ -47,7 +46,7 @@ _HASH_DIGITS = 15  # as many as fit into a bigint
 class GroupSample:
     """A systematic sample of a file group: one row of each stride, sorted by the key."""
 
-    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
+    # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeySql.order``).
     values: list[pa.Array]
     counts: IntArray  # how often each key was sampled
     rows: float  # of the group, without deleted ones
@@ -145,13 +144,12 @@ def _read(
                 is_utf_8 = "(encode({0}, 'UTF-8') = cast({0} as binary))"
             all_utf_8 = " and ".join(f"coalesce({is_utf_8.format(text)}, true)" for text in texts)
             frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
-        with key_columns(table.spark, key) as columns:
-            for position in range(len(key.leading), len(columns)):
-                if kinds[position].width_of:
-                    columns[position] = F.substring(columns[position], 1, LONGEST_TEXT + 1)
-            named = [column.alias(f"key_{position}") for position, column in enumerate(columns)]
-            place, path = F.monotonically_increasing_id().alias("place"), F.input_file_name().alias(_FILE)
-            frame = frame.select(place, path, *named)
+        columns = [field.transform.sql(quote_path(field.column), types[field.column]) for field in key.fields]
+        for position in range(len(key.leading), len(columns)):
+            if kinds[position].width_of:
+                columns[position] = f"substring({columns[position]}, 1, {LONGEST_TEXT + 1})"
+        named = (f"{column} as key_{position}" for position, column in enumerate(columns))
+        frame = frame.selectExpr("monotonically_increasing_id() as place", f"input_file_name() as {_FILE}", *named)
         frame = frame.where(f"{row} % {stepped} = (({row} div {stepped}) * {_SCATTER}L) % {stepped}")
         rows = collect_arrow(frame.withColumn(_FILE, F.expr(file_hash)))
         metrics = frame._jdf.queryExecution().observedMetrics() if texts else None

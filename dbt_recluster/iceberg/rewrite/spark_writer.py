@@ -8,16 +8,20 @@ those of the job's other tasks. Their names are made of the tasks' numbers and o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import (
+    BlockStart,
     FileGroup,
     GroupPlan,
     RewrittenGroup,
@@ -26,16 +30,18 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     merge_error,
     staged,
 )
-from dbt_recluster.iceberg.rewrite.key_sql import KeyedRows
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
 from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
 from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, java_session, jvm
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT
+from dbt_recluster.key.box_tree import SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.key.columns import quote
 from dbt_recluster.key.curve import Curve
+from dbt_recluster.key.sql import KeySql, Step, box_steps, constants, literal, search_steps
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
 _NO_LIMIT_BYTES = 1 << 50
@@ -69,15 +75,82 @@ class SparkWriter:
         """Write the blocks of groups in one job; return the new files, group after group."""
         writers = [plan for plan in plans for _ in range(plan.blocks)]
         tag, files = str(uuid.uuid4()), [file for plan in plans for file in plan.group.files]
-        group_of = {file.path: number for number, plan in enumerate(plans) for file in plan.group.files}
         with staged(self.table, files, is_exact=True) as (frame, schema):
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
             if not schema.asStruct().equals(self.target.java.schema().asStruct()):
                 raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")
-            rows = KeyedRows.of(frame, self.key, self.curve, group_of).to_write([plan.cuts for plan in plans])
+            rows = self._blocks(frame, plans)
             with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
                 return write_files(self.target, rows, tag, spec_id, written_to)
+
+    def _blocks(self, frame: DataFrame, plans: Sequence[GroupPlan]) -> DataFrame:
+        """Return a sorted Spark partition for each new block of the groups."""
+        from pyspark.sql import functions as F
+
+        key = KeySql(self.key, self.table.columns().types, self.curve, f"recluster_{uuid.uuid4().hex}")
+        group, block, salt = (f"{key.place}_{name}" for name in ("group", "block", "salt"))
+        rows, steps, order = _with_group(frame, plans, group), key.steps(), [*key.order]
+        if any(plan.has_shares for plan in plans):
+            order.append(key.share)
+        if trees := [plan.cuts for plan in plans if isinstance(plan.cuts, BoxTree)]:
+            steps += box_steps(trees, group, [*key.ranks, key.share], block)
+        else:
+            steps += _cut_steps(plans, {group: "int", **key.order, key.share: "int"}, block)
+        blocks = sum(plan.blocks for plan in plans)
+        steps.append([f"get({constants(partition_salts(rows.sparkSession, blocks), 'int')}, {block}) as {salt}"])
+        for step in steps:
+            rows = rows.selectExpr("*", *step)
+        return (
+            rows.repartition(blocks, salt).sortWithinPartitions(*map(F.expr, order)).select(*map(quote, frame.columns))
+        )
+
+
+def _with_group(frame: DataFrame, plans: Sequence[GroupPlan], group: str) -> DataFrame:
+    """Add the number of each row's group, by the location of its file."""
+    from pyspark.sql import functions as F
+
+    if len(plans) == 1:
+        return frame.withColumn(group, F.lit(0))
+    of_files = [(file.path, number) for number, plan in enumerate(plans) for file in plan.group.files]
+    path = f"{group}_path"
+    groups = frame.sparkSession.createDataFrame(of_files, f"{path} string, {group} int")
+    return frame.withColumn(path, F.input_file_name()).join(F.broadcast(groups), path)
+
+
+def _cut_steps(plans: Sequence[GroupPlan], types: Mapping[str, str], block: str) -> list[Step]:
+    """Return steps of which the last is the column ``block``: how many blocks of all groups begin up to a row.
+
+    ``types`` are those of the columns that sort all rows: the group, those of the key, and the share. Spark compares
+    structs like tuples, NULL first.
+    """
+
+    def struct(values: Iterable[str]) -> str:
+        fields = (f"'{place}', {value}" for place, value in enumerate(values))
+        return f"named_struct({', '.join(fields)})"
+
+    starts = list[str]()
+    for number, plan in enumerate(plans):
+        assert not isinstance(plan.cuts, BoxTree)
+        first = [BlockStart([pa.scalar(None)] * (len(types) - 2))] if number else []
+        for cut in (*first, *plan.cuts):
+            values = [pa.scalar(number), *cut.key, pa.scalar(round(cut.share * SHARES))]
+            starts.append(struct(map(literal, values, types.values())))
+    if not starts:
+        return [[f"0 as {block}"]]
+    step = [f"array({', '.join(starts)}) as {block}_starts", f"{struct(types)} as {block}_key"]
+    search = search_steps([f"{block}_key"], [f"{block}_starts"], len(starts).bit_length(), block)
+    return [step, *search, [f"{block}_0_0 as {block}"]]
+
+
+def partition_salts(spark: SparkSession, partitions: int) -> list[int]:
+    """Return, for each partition, an integer that Spark's hash partitioning sends there."""
+    tried = partitions * (20 + partitions.bit_length())  # 1 of 10**8 such tries misses a partition
+    sent = spark.sql(f"select transform(sequence(0, {tried}), salt -> pmod(hash(salt), {partitions}))").first()
+    assert sent is not None
+    salts = np.unique(sent[0], return_index=True)[1].tolist()
+    assert len(salts) == partitions
+    return list(salts)
 
 
 def write_files(table: IcebergTable, rows: DataFrame, tag: str, spec_id: int, partitions: Sequence[Any]) -> list[Any]:

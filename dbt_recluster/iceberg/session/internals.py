@@ -47,7 +47,6 @@ MEMBERS: dict[str, tuple[str, str]] = {
     "iceberg.spark.FileRewriteCoordinator": ("clearRewrite fetchNewFiles fetchSetIds get", "Spark merges nothing"),
     "iceberg.spark.ScanTaskSetManager": ("get removeTasks stageTasks", "no merge reads its files"),
     "iceberg.spark.Spark3Util": ("catalogAndIdentifier describe loadIcebergTable", "no table is loaded"),
-    "iceberg.spark.SparkFunctionCatalog": ("loadFunction", "Spark sorts by no transform"),
     "iceberg.spark.SparkTableCache": ("add get remove", "Spark merges nothing"),
     "iceberg.spark.SparkTableUtil": ("loadMetadataTable", "no orphan file is found"),
     "iceberg.spark.source.HasIcebergCatalog": ("icebergCatalog", "no table of a catalog is listed"),

@@ -172,7 +172,7 @@ def test_redacted_properties_that_are_read_are_detected() -> None:
     assert not TableClustering("", {"recluster.levels": hidden, "owner": hidden}).is_redacted
 
 
-LOADED_TYPES = {"k": "bigint", "id": "bigint", "p": "int", "ts": "timestamp"}
+LOADED_TYPES = {"k": "bigint", "id": "bigint", "p": "int", "name": "string"}
 LOADED = Columns.parse(LOADED_TYPES)
 CURVE, LED = "hilbert(k, id)", "p, hilbert(k, id)"
 
@@ -191,7 +191,7 @@ def boundaries() -> dict[str, str]:
     ("cluster_by", "partitions", "more", "order"),
     [
         (LED, None, {}, "`p`, place_0_of_load, `k`, `id`"),
-        (CURVE, "days(ts)", {}, "cast(`ts` as date), place_0_of_load, `k`, `id`"),
+        (CURVE, "left(name, 2)", {}, "substr(`name`, 1, 2), place_0_of_load, `k`, `id`"),
         # A column may be named like the place.
         (CURVE, None, {"Place_0_states": "int", "place_1": "int"}, "place_2_of_load, `k`, `id`"),
     ],
