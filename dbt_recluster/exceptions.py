@@ -47,6 +47,10 @@ class ClusterKeyError(ReclusterError):
     """A cluster key names an unknown column, an unsupported expression, or a type without an order."""
 
 
+class NoKeyYetError(ClusterKeyError):
+    """``cluster_by: auto`` has chosen no key for the table yet."""
+
+
 class KeyTypeError(ClusterKeyError):
     """A column of a cluster key has a type without an order, such as Iceberg's ``uuid``."""
 

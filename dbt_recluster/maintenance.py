@@ -31,11 +31,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+from dbt_recluster.advice.auto_key import ChosenKey, auto_key, key_choices
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import ImportedReads, has_recorded, import_log, record_queries
 from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
+from dbt_recluster.clustering.conditions import block_count
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
     TableReadsInformation,
@@ -139,12 +141,23 @@ def _warnings(call: Call) -> Iterator[str]:
 
 
 def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
-    """Recluster a table; resolve ``auto`` and record reads and options before, estimate the week's loss after."""
+    """Recluster a table; resolve ``auto`` and record reads and options before, estimate the week's loss after.
+
+    A table for which ``auto`` has chosen no key stays as it is.
+    """
     table, model, changes, warnings = call.table, call.target.options, dict[str, str | None](), list[str]()
     if table.iceberg.branch is None:
         warnings = [] if given.dry_run else _record_reads(call)
         if model is not None and call.context.records_options:
             changes = model.recorded(table.iceberg.properties)
+    chose = ""
+    if call.is_auto:
+        chosen = auto_key(call.opened, given)
+        changes = {**changes, **chosen.properties}
+        if chosen.key is None:
+            return _left_as_loaded(call, given, chosen, changes)
+        if chosen.is_new:
+            table, chose = call.opened.under(chosen.key), chosen.text()
     if given.depth == options.AUTO:
         table.predicate(given.where)  # which is refused first
         table.reads.follow(given.reads)
@@ -162,6 +175,20 @@ def _recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
         short = "" if need is None else reason_text([Reason(Stop.BUDGET_TOO_SMALL, (need,))])
         result.reason, result.cause = ("; ".join(filter(None, (text, short))) for text in (result.reason, result.cause))
     result.warnings += warnings
+    result.purpose = "; ".join(filter(None, (chose, result.purpose)))
+    return result
+
+
+def _left_as_loaded(
+    call: Call, given: ReclusterOptions, chosen: ChosenKey, changes: Mapping[str, str | None]
+) -> ReclusterResult:
+    """Record what a table without a key needs for the next choice; return why it has none."""
+    table, found = call.opened, decide(Facts(keyless=chosen.text()))
+    if not given.dry_run:
+        sort_order.TableChange(properties=changes).commit(table.iceberg)
+    blocks = block_count(table)
+    result = ReclusterResult(table.name, options.AUTO, blocks_before=blocks, blocks_after=blocks)
+    result.verdict, result.reason, result.cause = found.verdict, found.text, found.cause
     return result
 
 
@@ -533,10 +560,11 @@ class History:
 @OPERATIONS.declare(lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history")
 def clustering_history(call: Call, since: Since = None, prices: Prices = None) -> History:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
-    rows, depths, seconds and conflicts, and the commits of other writers between. It is read from the tables' own
-    snapshots, so it goes as far back as those are kept. Changes nothing.
+    rows, depths, seconds and conflicts, the commits of other writers between, and the keys that cluster_by: auto
+    chose. It is read from the tables' own snapshots, so it goes as far back as those are kept. Changes nothing.
     """
-    entries, spent = table_history(call.opened, since), None
+    choices = (choice for choice in key_choices(call.opened) if since is None or choice.at >= since)
+    entries, spent = sorted([*table_history(call.opened, since), *choices], key=lambda entry: entry.at), None
     if prices is not None:
         entries = [replace(e, spent=prices.of_seconds(e.seconds)) if e.is_recluster else e for e in entries]
         spent = prices.of_seconds(*(entry.seconds for entry in entries if entry.is_recluster))
@@ -657,7 +685,8 @@ def suggest_cluster_by(
 ) -> Suggestion:
     """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
     queries skip now and would skip under other keys, by a sample of its rows, and what clustering by them costs: the
-    bytes of the first clustering and those of each day after it. Changes nothing.
+    bytes of the first clustering and those of each day after it. Also says what cluster_by: auto would do by the known
+    reads. Changes nothing.
 
     Args:
         queries: Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict
@@ -667,7 +696,9 @@ def suggest_cluster_by(
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    return suggest_key(call.opened, queries or call.queries, call.options())
+    given = call.options()
+    found = suggest_key(call.opened, queries or call.queries, given)
+    return replace(found, auto=auto_key(call.opened, given).text("auto would choose"))
 
 
 @OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")

@@ -29,6 +29,7 @@ from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
+from dbt_recluster.clustering.options import AUTO
 from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
@@ -179,7 +180,7 @@ class AfterBuild:
         options = self.options
         is_marked = any(hook["sql"] == LAST_BATCH for hook in self.macros["post_hooks"])
         is_last = (is_marked or not self.macros["model"].get("batch")) and not self.macros["flags"].EMPTY
-        is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
+        is_due = is_last and options.is_clustered and options.automatic_clustering and not by_hook
         self._respond(self._recluster({}) if is_due else Answer(self._name))
         if is_last and options.maintain and self._is_possible("maintained"):
             maintain, call = OPERATIONS["maintain"], Call(Target(self._name), {}, self.run.context(self.settings))
@@ -203,7 +204,8 @@ class AfterBuild:
         result, note = answer.result, ""
         if answer.error is not None:
             self.run.count_as_warning(self.macros["model"]["unique_id"])
-            result = ReclusterResult(self._name, str(self.options.cluster_by), verdict="failing", reason=answer.text)
+            key = str(self.options.cluster_by or AUTO)
+            result = ReclusterResult(self._name, key, verdict="failing", reason=answer.text)
             note = f"recluster FAILED: {printable(answer.text)[:_LONGEST_NOTE]}"
         elif result is not None:
             note = model_line(result)

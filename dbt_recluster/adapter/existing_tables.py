@@ -21,7 +21,7 @@ from dbt_recluster.adapter.catalogs import Catalogs
 from dbt_recluster.adapter.clustering_session import ClusteringSession
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure, logger
-from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CARRIED_OVER, CLUSTER_BY
 from dbt_recluster.key.columns import quote, sql_literal
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ExistingTables:
         if not getattr(relation, "is_iceberg", False):
             return False
         information = getattr(relation, "information", None)
-        names = ("sort-order", CLUSTER_BY, *CARRIED_OVER)
+        names = ("sort-order", CLUSTER_BY, AUTO_KEY, *CARRIED_OVER)
         return information is None or any(f"{name}=" in information for name in names)
 
     def clustering(self, relation: BaseRelation) -> TableClustering:

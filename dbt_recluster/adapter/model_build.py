@@ -161,13 +161,16 @@ class ModelBuild:
 
     def _prepare_table(self, existing: BaseRelation | None) -> None:
         """Check the key against the model's columns; set the clustering of a table that stays, to sort this load."""
-        key, kept, is_iceberg = self.options.cluster_by, self._is_kept, bool(getattr(existing, "is_iceberg", False))
-        new_columns: list[str] = []
+        kept, is_iceberg = self._is_kept, bool(getattr(existing, "is_iceberg", False))
+        if existing is not None and is_iceberg and self.options.auto is not None:
+            self.options = self.options.with_choice(self._tables.clustering(existing).properties)
+        key, new_columns = self.options.cluster_by, list[str]()
         if key:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
             if existing is not None and kept and is_incremental and not is_iceberg:
                 self._tables.check_is_iceberg(existing)
             new_columns = self._prepare_key(key, existing if kept else None)
+            key = self.options.cluster_by
         if existing is None or not is_iceberg or not (key or self._tables.may_be_clustered(existing)):
             return
         self._before = self._tables.clustering(existing)
@@ -181,7 +184,7 @@ class ModelBuild:
         if kept_table is not None:
             columns = self._table_columns(kept_table)
             new_columns = key.missing_from(self._tables.session.columns(columns))
-            if not new_columns:
+            if not new_columns or self.options.auto is not None:
                 self._resolve(columns)
                 return []
         if self._macros["pre_hooks"] or self._is_python:
@@ -197,7 +200,7 @@ class ModelBuild:
 
     def _finish_table(self, result: Any) -> Any:
         """Set the clustering of a new or replaced table, and recluster it unless a post_hook does."""
-        is_clustered = self.options.cluster_by is not None
+        is_clustered = self.options.is_clustered
         may_be_replaced = bool(self._post_hooks and (is_clustered or self._before.properties))
         if may_be_replaced and not self._tables.is_iceberg(self._macros["this"]):
             if is_clustered:
@@ -213,7 +216,7 @@ class ModelBuild:
 
     def set_clustering(self) -> None:
         """Set the clustering that the node's table did not have before the load, as soon as its columns exist."""
-        before, is_clustered = self._before, self.options.cluster_by is not None
+        before, is_clustered = self._before, self.options.is_clustered
         if not (is_clustered or before.properties):
             return
         this = self._macros["this"]
@@ -224,9 +227,9 @@ class ModelBuild:
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(properties=lost))
-        if is_clustered or before.cluster_by is not None:
+        if is_clustered or before.is_of_model:
             self._cluster(this, after)
-        else:
+        if self.options.cluster_by is None and before.cluster_by is None:
             self._alter(this, table_clustering.restored_order(before, after))
 
     def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -254,7 +257,7 @@ class ModelBuild:
 
     def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
         """Set a table's clustering to that of the options; remember the key that it replaces."""
-        before = actual.cluster_by
+        before = actual.cluster_by if self.options.auto is None else None
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
         self.drop_lost_metrics(relation, actual)

@@ -18,7 +18,7 @@ from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
 from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, sort_order_text
-from dbt_recluster.iceberg.table_properties import CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.key.sql import KeySql
@@ -42,7 +42,7 @@ class Column(Protocol):
 _REDACTED = "*********(redacted)"
 
 # Prefixes of the properties that record the model's key and options, and of all that the adapter reads.
-_RECORDED = (CLUSTER_BY, table_properties.OPTION_PREFIX)
+_RECORDED = (CLUSTER_BY, AUTO_KEY, table_properties.OPTION_PREFIX)
 _OF_KEY = (table_properties.CURVE_PREFIX, table_properties.SETTLED, METRICS_PREFIX, table_properties.ROW_GROUP_BYTES)
 _COMPARED = (*_RECORDED, *_OF_KEY, *CARRIED_OVER, DISTRIBUTION_MODE)
 
@@ -83,6 +83,11 @@ class TableClustering:
     def cluster_by(self) -> str | None:
         """The key that a model has set, or None."""
         return self.properties.get(CLUSTER_BY)
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether a model has set a key, or has ``cluster_by: auto``."""
+        return CLUSTER_BY in self.properties or AUTO_KEY in self.properties
 
     def has_curve(self, key: ClusterKey) -> bool:
         """Return whether the boundaries of a key's curve are recorded."""
@@ -160,14 +165,15 @@ class LoadedInto:
 
 def creation_properties(options: ModelOptions) -> dict[str, str]:
     """Return the properties that a clustered table needs before its first blocks are written."""
-    if options.cluster_by is None:
-        return {}
-    return {**_recorded(options), **clustering_properties(options.cluster_by, _width(options))}
+    key = options.cluster_by
+    return {**_recorded(options), **(clustering_properties(key, _width(options)) if key else {})}
 
 
 def _recorded(options: ModelOptions) -> dict[str, str]:
     """Return the properties that record a model's key and options."""
-    return {CLUSTER_BY: str(options.cluster_by), **options.properties()} if options.cluster_by else {}
+    key = {} if options.cluster_by is None else {CLUSTER_BY: str(options.cluster_by)}
+    auto = {} if options.auto is None else {str(AUTO_KEY): options.auto}
+    return {**auto, **key, **options.properties()} if options.is_clustered else {}
 
 
 def _width(options: ModelOptions) -> int:
@@ -186,20 +192,23 @@ def clustering_change(
     ``loaded`` is how the node loads the table, or None for a table that is replaced.
     """
     key, configured = desired.cluster_by, dict(tblproperties or {})
-    if key is None and actual.cluster_by is None:
-        return ClusteringChange()  # keeps an order that was set by hand
+    if not (desired.is_clustered or actual.is_of_model):
+        return ClusteringChange()
+    keeps_order = key is None and (desired.auto is not None or actual.cluster_by is None)  # set by hand, if any
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
-    order = _order(key, actual, mode)
+    order = None if keeps_order else _order(key, actual, mode)
     former = dict.fromkeys(name for name in actual.properties if name.startswith(_RECORDED))
     with_key = key_properties(key, _width(desired), {**actual.properties, **configured})
-    wanted: dict[str, str | None] = {**former, **_recorded(desired), **with_key}
-    if key is None:
+    wanted: dict[str, str | None] = {**former, **_recorded(desired), **({} if keeps_order else with_key)}
+    if desired.auto is not None:  # which a recluster may have changed since the build began
+        wanted[AUTO_KEY] = actual.properties.get(AUTO_KEY, desired.auto)
+    if key is None and not keeps_order:
         wanted[table_properties.LEVELS] = None
     own = {name for name in configured if name.startswith(table_properties.OPTION_PREFIX)}
     changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in own}
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
-    if mode is None and mode_after_order is not None:
+    if mode is None and mode_after_order is not None and not keeps_order:
         changes[DISTRIBUTION_MODE] = None
     elif mode is not None and mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from dbt_recluster.advice.auto_key import auto_key
 from dbt_recluster.advice.cost_model import CostModel, PriceList, with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.conditions import table_standing
@@ -21,6 +22,7 @@ from dbt_recluster.clustering.table_state import Failure
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, Verdict
 from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.planner import Plan, Reason
 
 # Measures that a round's summary has too, with "_after".
@@ -132,7 +134,7 @@ def table_overview(
         failure = None
     facts = Facts(suspension=str(table.suspension or ""), failure=failure.error if failure else "")
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
-        facts = replace(facts, keyless="it has no cluster key")
+        facts = replace(facts, keyless=_keyless(table, options))
     else:
         try:
             key = table.key
@@ -150,6 +152,13 @@ def table_overview(
         notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
         found = replace(found, reasons=(*found.reasons, *notes))
     return Overview(table.name, found.verdict, found.text, found.cause, **figures)
+
+
+def _keyless(table: ClusteredTable, options: ReclusterOptions) -> str:
+    """Return why a table has no cluster key."""
+    if AUTO_KEY not in table.iceberg.properties:
+        return "it has no cluster key"
+    return auto_key(table, options, tries=False).text()
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

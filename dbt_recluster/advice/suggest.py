@@ -21,6 +21,7 @@ from dbt_recluster.advice.cost_model import CostEstimate, CostModel, with_depth
 from dbt_recluster.clustering.options import DeclaredRead, Queries, ReclusterOptions, is_query
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_reads import compact
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types
@@ -98,6 +99,7 @@ class Suggestion(Result):
         dissent: Queries that would open much less under another key, a line for each.
         not_tried: Columns that cannot be a key, and their types.
         left_out: Queries that were not tried, a line for each.
+        auto: What ``cluster_by: auto`` would do now, in one line.
     """
 
     table: str
@@ -110,18 +112,18 @@ class Suggestion(Result):
     dissent: tuple[str, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
+    auto: str = ""
 
 
 def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptions) -> Suggestion:
     """Try every column of a table as a key, or those that ``queries`` name, pairs of the best, and the table's own key.
 
-    Pairs are tried in both orders and on a curve. Without ``queries``, the most frequent reads are tried.
+    Pairs are tried in both orders and on a curve. Without ``queries``, a sample of the known reads is tried.
 
     Raises:
         PredicateError: A query without a name cannot select blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    options = with_depth(table, options)
     tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
@@ -132,7 +134,7 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
     if blocks < LEAST_FULL_BLOCKS or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
-    trial = KeyTrial(table, tuple(tried.values()), options, own)
+    trial = KeyTrial(table, tuple(tried.values()), with_depth(own or table, options), own)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[: _MOST_PAIRED if tried else 0]
     plain = [*singles.values(), *map(trial.candidate, permutations(best, 2))]
@@ -177,8 +179,8 @@ def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, D
             left_out.append(f"{name}: {e}")
     if not tried:
         weights: defaultdict[str, float] = defaultdict(float)
-        ranges = table.reads.column_ranges
-        for read in table.reads.ranges:
+        ranges, known, recorded = table.reads.column_ranges, table.reads.ranges, table.reads.recorded
+        for read in compact((replace(read, weight=recorded.daily(read)) for read in known), _MOST_QUERIES):
             weights[ranges.sql(ranges.of_json(read.columns))] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
         tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}

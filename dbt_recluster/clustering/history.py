@@ -27,7 +27,8 @@ class HistoryEntry:
     Attributes:
         at: When it was committed, UTC.
         snapshot_ids: Its snapshots, in order; a round makes one for each run it writes.
-        kind: ``recluster``, or for others Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``.
+        kind: ``recluster``, or for others Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``; or
+            ``key`` for a key that ``auto`` chose, which has no snapshot.
         by: For a recluster its trigger, ``run`` or ``manual``; for others the engine, if it is recorded.
         cluster_by: The key. It and the following fields are None for other writers, unless they say otherwise.
         where: The predicate that restricted the recluster, and under which its depths are measured.
@@ -46,6 +47,8 @@ class HistoryEntry:
         writer: What wrote the blocks: ``native``, or ``spark`` and why in a word or more: ``spark: deletes``.
         depth_before: The depth that was compared with the threshold when the round was planned, as in ``recluster``.
         depth_after: The same after the round, by the bounds of the blocks that it wrote.
+        saved_bytes, key_bytes, reads: Of a choice of ``auto``: bytes that known reads open less in 30 days, bytes
+            rewritten for it in that time, and the reads that had run.
         write_amplification: Rows rewritten by reclustering for each row loaded, up to here, as far back as snapshots
             are kept. The rows of the oldest snapshot count as loaded.
     """
@@ -72,6 +75,9 @@ class HistoryEntry:
     writer: str | None = None
     depth_before: float | None = None
     depth_after: float | None = None
+    saved_bytes: int | None = None
+    key_bytes: int | None = None
+    reads: int | None = None
     write_amplification: float = 0.0
 
     @property

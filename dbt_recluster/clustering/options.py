@@ -149,6 +149,11 @@ parse_seconds = parser(
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", parsed_moment)
 
 
+def is_auto(cluster_by: Any) -> bool:
+    """Return whether reads choose the key; a column of that name is ``[auto]``."""
+    return isinstance(cluster_by, str) and cluster_by.strip().lower() == AUTO
+
+
 def is_query(text: str) -> bool:
     """Whether a text is a whole query, by its first word; otherwise it is a predicate."""
     return _QUERY.match(text) is not None

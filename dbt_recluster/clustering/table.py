@@ -16,7 +16,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.table_state import Failure, Suspension
-from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.exceptions import ClusterKeyError, NoKeyYetError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
@@ -35,7 +35,7 @@ from dbt_recluster.iceberg.sort_order import (
     table_cluster_key,
     valid_cluster_key,
 )
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY, ROW_GROUP_BYTES, SUSPENDED
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
@@ -143,11 +143,14 @@ class ClusteredTable:
 
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
+            NoKeyYetError: ``cluster_by: auto`` has chosen none yet.
         """
         iceberg, key = self.iceberg, self.cluster_by
         if key is None:  # the last says why the sort order is none
             key = valid_cluster_key(iceberg) or recorded_key(iceberg.properties) or table_cluster_key(iceberg)
         if key is None:
+            if AUTO_KEY in self.iceberg.properties:
+                raise NoKeyYetError(f"{self.name} has no cluster key yet: cluster_by is auto")
             missing = f"neither the property {CLUSTER_BY} nor a sort order"
             raise ClusterKeyError(f"{self.name} has no cluster key: {missing}; name one with cluster_by")
         try:
@@ -236,12 +239,17 @@ class ClusteredTable:
 
     def policy(self, policy: Policy) -> Policy:
         """Return a policy with the full block of this table and its size, and the tolerance of a curve."""
-        tolerance, is_small = CURVE_TOLERANCE if self.key.curve else 1.0, False
-        if policy.is_small_table and (current := self.iceberg.current_snapshot()) is not None:
-            rows, size = current.count("total-records"), current.count("total-files-size")
-            if rows is not None and size is not None:
-                is_small = max(rows / policy.block_rows, size / self.block_bytes) < LEAST_FULL_BLOCKS
+        tolerance, is_small = CURVE_TOLERANCE if self.key.curve else 1.0, self.is_small(policy.block_rows)
+        is_small &= policy.is_small_table
         return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance, is_small_table=is_small)
+
+    def is_small(self, block_rows: int) -> bool:
+        """Return whether the table has fewer than `LEAST_FULL_BLOCKS` full blocks; without a known size, it has not."""
+        current = self.iceberg.current_snapshot()
+        rows, size = (current.count(f"total-{of}") if current else None for of in ("records", "files-size"))
+        if rows is None or size is None:
+            return False
+        return max(rows / block_rows, size / self.block_bytes) < LEAST_FULL_BLOCKS
 
     @property
     def key_reads(self) -> Reads | None:

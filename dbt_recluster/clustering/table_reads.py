@@ -246,6 +246,11 @@ class TableReads:
             self.follow()
         return self._followed or []
 
+    @property
+    def daily_weight(self) -> float:
+        """How many of the reads that are followed run in a day."""
+        return sum(map(self.recorded.daily, self.ranges))
+
     def for_key(self, key: ClusterKey) -> KeyReads:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:

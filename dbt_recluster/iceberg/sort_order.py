@@ -159,7 +159,7 @@ class TableChange:
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed[table_properties.CLUSTER_BY] = None
+                needed = {table_properties.CLUSTER_BY: None, **needed}
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 

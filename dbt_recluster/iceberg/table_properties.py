@@ -113,6 +113,11 @@ AUTO_DEPTH: Final = TableProperty(
     "The threshold that `recluster_depth: auto` has chosen, and when.",
     "It is chosen anew.",
 )
+AUTO_KEY: Final = TableProperty(
+    "recluster.auto_key",
+    "That the model has `cluster_by: auto`; the rows and reads at the last choice, and the last choices.",
+    "The key stays as it is until the model is built again.",
+)
 SUSPENDED: Final = TableProperty(
     "recluster.suspended",
     "Since when the table is suspended, by whom, until when and why.",

@@ -34,6 +34,7 @@ from dbt_recluster.iceberg.session import embedded, environment, local_spark, re
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
+from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
@@ -526,7 +527,7 @@ class _Job(Context):
             _note(f"{target.relation} is skipped: {e}")
             return False
         is_of_no_model = options is None and target.error is None and recorded_key(iceberg.properties) is None
-        if is_of_no_model and valid_cluster_key(iceberg) is None:
+        if is_of_no_model and AUTO_KEY not in iceberg.properties and valid_cluster_key(iceberg) is None:
             return False
         if not self._operation.is_rewrite:
             return True
@@ -606,7 +607,7 @@ class _Job(Context):
         for target in targets:
             call = Call(target, self._request.arguments, self)
             try:
-                _ = call.table.key
+                _ = call.is_auto or call.table.key
                 if self._operation.is_rewrite and (where := call.options().where) is not None:
                     call.table.predicate(where)
             except NotAnIcebergTableError as e:

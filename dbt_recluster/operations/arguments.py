@@ -16,6 +16,7 @@ from dbt_recluster.clustering.options import (
     Parser,
     Queries,
     count_up_to,
+    is_auto,
     parse_boolean,
     parse_bytes,
     parse_count,
@@ -26,7 +27,7 @@ from dbt_recluster.clustering.options import (
     parser,
 )
 from dbt_recluster.clustering.result import ProgressCallback
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.report.prometheus import parse_metrics_file
 from dbt_recluster.text import did_you_mean
@@ -188,8 +189,19 @@ BUDGET = Argument(
     var="recluster_max_bytes",
 )
 Flag = Annotated[bool, Argument(parse_boolean, "")]
+
+
+def _key(_: str, value: Any) -> ClusterKey:
+    if is_auto(value):
+        raise ClusterKeyError(
+            "cluster_by: auto is a model's, and stays with its table; here it would be a column, written `auto` in "
+            "backquotes or [auto]"
+        )
+    return value if isinstance(value, ClusterKey) else parse_cluster_key(value)
+
+
 _KEY = Argument(
-    lambda _, value: value if isinstance(value, ClusterKey) else parse_cluster_key(value),
+    _key,
     "KEY",
     otherwise="the model's, else the table's sort order",
 )

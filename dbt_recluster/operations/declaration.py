@@ -26,6 +26,7 @@ from dbt_recluster.exceptions import (
     BudgetSpentError,
     ClusterKeyError,
     MissingTableError,
+    NoKeyYetError,
     NotAnIcebergTableError,
     OptionError,
     OtherFormatError,
@@ -37,7 +38,7 @@ from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import recorded_key, sort_order_text, valid_cluster_key
-from dbt_recluster.iceberg.table_properties import FAILURE
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, FAILURE
 from dbt_recluster.operations.arguments import (
     BUDGET,
     METRICS,
@@ -181,6 +182,13 @@ class Call:
         model, key = self.target.options, self.arguments.get("cluster_by")
         key = model.cluster_by if key is None and model is not None else key
         return self.opened if key is None else self.opened.under(key)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether known reads choose the key: no argument names one, and all branches share that of main."""
+        own, given = self.target.options, (self.arguments.get("cluster_by"), self.arguments.get("branch"))
+        is_auto = AUTO_KEY in self.opened.iceberg.properties if own is None else own.auto is not None
+        return is_auto and given == (None, None) and self.opened.cluster_by is None
 
     @cached_property
     def queries(self) -> Mapping[str, str]:
@@ -433,6 +441,8 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
         result = operation.run(call)
     except BudgetSpentError as e:
         return _not_done(call, f"not reclustered, {e}")
+    except NoKeyYetError:
+        return _not_done(call, call.overview().reason)
     except Exception as e:  # whatever fails, the other tables have their turn
         stop_if_interrupted(e)
         error = printable(context.explain(e), keep="\n")

@@ -7,21 +7,25 @@ adapter's configs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
 from dbt_recluster.clustering.options import (
+    AUTO,
     RECLUSTER_OPTIONS,
     Option,
     ReclusterOptions,
     declared,
+    is_auto,
     option,
     parse_boolean,
     property_text,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
-from dbt_recluster.iceberg.table_properties import CLUSTER_BY, OPTION_PREFIX
+from dbt_recluster.iceberg.sort_order import recorded_key
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY, OPTION_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import NameResolution, Parts, join_parts, name_parts
@@ -43,8 +47,8 @@ class ModelOptions:
     """The options of a model."""
 
     cluster_by: ClusterKey | None = option(
-        lambda _, value: None if value == [] else parse_cluster_key(value),
-        "The cluster key: a column, an expression, or a list of them.",
+        lambda _, value: None if value == [] or is_auto(value) else parse_cluster_key(value),
+        "The cluster key: a column, an expression, or a list of them; auto, by what queries read.",
         otherwise="none",
         example="[event_date, user_id]",
         config="cluster_by",
@@ -72,6 +76,8 @@ class ModelOptions:
         example="true",
         is_recorded=False,
     )
+    # Under `auto`, what the table records of its choices; `cluster_by` is then the key that it has, if any.
+    auto: str | None = None
     recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
     records_reads: bool = False  # whether to record the project's reads after a build
     columns: Columns | None = None  # of the model, once they are known
@@ -105,6 +111,7 @@ class ModelOptions:
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
         return cls(
             **given,
+            auto=AUTO_KEY.dump({}) if is_auto(values["cluster_by"][1]) else None,
             recluster=recluster,
             records_reads=of_project,
             unknown=tuple(unknown_names(config)),
@@ -114,17 +121,35 @@ class ModelOptions:
 
     def check_key(self, relation: str, given: ClusterKey | None) -> None:
         """Refuse another key for the model's table than that of its configuration."""
-        if self.cluster_by is not None and given is not None and str(self.cluster_by).lower() != str(given).lower():
+        own = self.cluster_by if self.auto is None else AUTO
+        if own is not None and given is not None and str(own).lower() != str(given).lower():
             raise ClusterKeyError(
-                f"the model of {relation} has cluster_by {self.cluster_by}; change it there instead of naming "
-                f"{given} here"
+                f"the model of {relation} has cluster_by {own}; change it there instead of naming {given} here"
             )
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with the key checked against the model's columns, and its case taken from them."""
         if self.cluster_by is None:
             return self
-        return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
+        try:
+            return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
+        except ClusterKeyError:
+            if self.auto is None:
+                raise
+            return replace(self, cluster_by=None)  # another one is chosen
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the table has a cluster key, or gets one."""
+        return self.cluster_by is not None or self.auto is not None
+
+    def with_choice(self, properties: Mapping[str, str]) -> ModelOptions:
+        """Return these options with the key that ``auto`` has chosen for a table with these properties."""
+        if self.auto is None:
+            return self
+        with suppress(ClusterKeyError):  # it is damaged, and another one is chosen
+            return replace(self, auto=properties.get(AUTO_KEY, self.auto), cluster_by=recorded_key(properties))
+        return self
 
     def properties(self) -> dict[str, str]:
         """Return the properties that record these options with the table; defaults are not recorded."""
@@ -137,8 +162,10 @@ class ModelOptions:
 
     def recorded(self, properties: Mapping[str, str]) -> dict[str, str | None]:
         """Return the changes to a table's properties that record these options; None removes one."""
-        former = (name for name in properties if name.startswith(OPTION_PREFIX))
-        return {**dict.fromkeys(former), **self.properties()}
+        former: dict[str, str | None] = {name: None for name in properties if name.startswith(OPTION_PREFIX)}
+        if self.auto is None and AUTO_KEY in properties:
+            former |= {AUTO_KEY: None, CLUSTER_BY: None if self.cluster_by is None else str(self.cluster_by)}
+        return {**former, **self.properties()}
 
 
 MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPTIONS}
@@ -151,6 +178,8 @@ def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str,
     ``sort_order`` is empty if it has the recorded key.
     """
     names = {CLUSTER_BY: "cluster_by", **{of.table_property: n for n, of in MODEL_OPTIONS.items() if of.is_recorded}}
+    if AUTO_KEY in properties:
+        properties, sort_order = {**properties, CLUSTER_BY: AUTO}, ""
     recorded = ((name, text) for name, text in properties.items() if name in names)
     key = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
     return {names[name]: (name, text, "table property") for name, text in recorded} | key
@@ -221,7 +250,7 @@ class Target:
 class Eligible:
     """The nodes that an operation is for, unless tables are named one by one."""
 
-    option: str | None  # the option that they have; None for all Iceberg tables
+    option: str | None  # the attribute of their options that is true; None for all Iceberg tables
     trait: str  # what they have in common, for errors
     by_default: bool = False  # whether ``--select`` admits other tables too
 
@@ -238,7 +267,7 @@ class Eligible:
 
 
 EVERY_TABLE = Eligible(None, "is an Iceberg table")
-CLUSTERED = Eligible("cluster_by", "has cluster_by")
+CLUSTERED = Eligible("is_clustered", "has cluster_by")
 MAINTAINED = Eligible("maintain", "has recluster_maintain: true", by_default=True)
 
 

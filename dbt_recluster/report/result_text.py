@@ -207,6 +207,12 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     notes = [_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else []
+    notes += [
+        f"{moment_text(of['at'])[:19]} auto chose {of['cluster_by']} after {of['reads']:,} reads: in 30 days they open "
+        f"{size(of['saved_bytes'])} less for {size(of['key_bytes'])} rewritten"
+        for of in entries
+        if of["kind"] == "key"
+    ]
     notes += [] if prices is None else [f"in all {prices.text(values['spent'])}; {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
@@ -226,7 +232,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
     return {
         "time (UTC)": moment_text(entry["at"])[:19],
         "what": entry["kind"],
-        "by": entry["by"] or "-",
+        "by": entry["cluster_by"] if entry["kind"] == "key" else entry["by"] or "-",
         "level": ", ".join(map(str, entry["levels"])),
         "blocks": change("blocks"),
         "size": change("bytes", size),
@@ -235,7 +241,7 @@ def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> di
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         **({} if prices is None else {"spent": prices.text(entry["spent"]) if is_recluster else ""}),
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
-        "amplification": f"{entry['write_amplification']:.2f}",
+        "amplification": "" if entry["kind"] == "key" else f"{entry['write_amplification']:.2f}",
     }
 
 
@@ -445,6 +451,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
     not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
     ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
     ending += "".join(f"\nLeft out, {line}." for line in values["left_out"])
+    ending += f"\ncluster_by: {values['auto']}." if values["auto"] else ""
     if not values["candidates"]:
         return f"{values['table']}: {values['advice']}.{ending}"
     queries = values["queries"]

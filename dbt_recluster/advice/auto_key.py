@@ -1,0 +1,202 @@
+"""The key of ``cluster_by: auto``: when to choose, and which key pays. The decision is a pure function of figures.
+
+A choice waits until the table's rows, or the reads that have run, are twice those at the last one, so the key changes
+at most once for each doubling, whatever the reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+from dbt_recluster.advice.suggest import Suggestion, suggest_key
+from dbt_recluster.clustering.conditions import block_count
+from dbt_recluster.clustering.history import HistoryEntry
+from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges
+from dbt_recluster.iceberg.sort_order import valid_cluster_key
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY
+from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
+from dbt_recluster.text import count_noun, size
+
+# Days of reads that must pay for a rewrite, and by what factor (benchmarks/auto_key.py).
+DAYS, MARGIN = 30, 1.5
+# The first key in the order of the suggestion wins against later ones that cost this share less.
+_ABOUT_EQUAL = 0.02
+_MOST_CHOICES = 8
+
+
+class KeyCosts(NamedTuple):
+    """The costs of a table under a key, in bytes."""
+
+    key: str  # as users write it; empty for none
+    opened: float  # by reads, a day
+    kept: float = 0.0  # rewritten to keep the table clustered, a day
+    first: float = 0.0  # rewritten to cluster it by the key first; 0 for its own key
+
+
+@dataclass(frozen=True)
+class KeyChoice:
+    """A key that was chosen: the bytes that reads open less in 30 days, and those rewritten for it in that time."""
+
+    at: datetime
+    key: str
+    saved: int
+    rewritten: int
+    reads: int  # that had run
+
+
+class Comparison(NamedTuple):
+    """A key beside that of now, over `DAYS`."""
+
+    best: KeyCosts
+    saved: float  # bytes that reads open less
+    rewritten: float  # bytes that it costs to cluster the table by it and to keep it so
+
+    @property
+    def pays(self) -> bool:
+        """Whether to choose it."""
+        return self.saved > MARGIN * self.rewritten
+
+
+def compare_keys(now: KeyCosts, others: Sequence[KeyCosts]) -> Comparison:
+    """Return the key that costs least beside that of now; of about equal ones the first."""
+    costs = [DAYS * (of.opened + of.kept) + of.first for of in others]
+    best = others[next(place for place, cost in enumerate(costs) if cost <= (1 + _ABOUT_EQUAL) * min(costs))]
+    return Comparison(best, DAYS * (now.opened - best.opened), best.first + max(0.0, DAYS * (best.kept - now.kept)))
+
+
+@dataclass(frozen=True)
+class AutoKey:
+    """What a table records of the choices of its key."""
+
+    at: datetime | None = None  # the last time it was chosen, or kept
+    rows: int = 0  # the most of the table until then
+    reads: float = 0.0  # that had run until then
+    choices: tuple[KeyChoice, ...] = ()  # the last ones that changed it
+
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str]) -> AutoKey:
+        """Read the property; a malformed one counts as empty."""
+        return AUTO_KEY.load(properties.get(AUTO_KEY), cls._of_json) or cls()
+
+    @classmethod
+    def _of_json(cls, value: Mapping[str, Any]) -> AutoKey:
+        choices = (KeyChoice(**{**of, "at": parse_iso_time(of["at"])}) for of in value["choices"])
+        return cls(parse_iso_time(value["at"]), int(value["rows"]), float(value["reads"]), tuple(choices))
+
+    def text(self) -> str:
+        """Write the property."""
+        if self.at is None:
+            return AUTO_KEY.dump({})
+        value = {**asdict(self), "choices": [asdict(of) for of in self.choices], "reads": round(self.reads, 2)}
+        for of in (value, *value["choices"]):
+            of["at"] = of["at"].isoformat(timespec="seconds")
+        return AUTO_KEY.dump(value)
+
+    def reads_until(self, now: datetime, a_day: float) -> float:
+        """Return how many reads have run, if so many do each day; before the first choice, those of a day."""
+        days = 1.0 if self.at is None else max(timedelta(), now - self.at) / timedelta(days=1)
+        return self.reads + a_day * days
+
+    def is_due(self, now: datetime, rows: int, a_day: float) -> bool:
+        """Return whether to choose: never before, or at half as many rows or reads."""
+        return self.at is None or rows >= 2 * self.rows or self.reads_until(now, a_day) >= 2 * self.reads
+
+    def chosen(self, now: datetime, rows: int, a_day: float, choice: KeyChoice | None = None) -> AutoKey:
+        """Return what to record of a choice, None if the key stays."""
+        choices = (*self.choices, choice) if choice else self.choices
+        return AutoKey(now, max(rows, self.rows), self.reads_until(now, a_day), choices[-_MOST_CHOICES:])
+
+
+@dataclass(frozen=True)
+class ChosenKey:
+    """The key of a table under ``auto``, and why."""
+
+    key: ClusterKey | None  # None for none yet
+    reason: str
+    state: AutoKey
+    is_new: bool = False
+
+    def text(self, verb: str = "auto chose") -> str:
+        """Return the choice in one line."""
+        start = "no key yet" if self.key is None else f"{verb if self.is_new else 'auto keeps'} {self.key}"
+        return f"{start}: {self.reason}"
+
+    @property
+    def properties(self) -> PropertyChanges:
+        """The properties that record it with the table."""
+        return {AUTO_KEY: self.state.text(), **({CLUSTER_BY: str(self.key)} if self.is_new else {})}
+
+
+def auto_key(
+    table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None, *, tries: bool = True
+) -> ChosenKey:
+    """Return the key that ``auto`` gives a table now: its own, unless it is time to choose and another one pays.
+
+    Without ``tries`` it is its own, and the reason says whether it is time.
+    """
+    now, state = now or datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
+    table.reads.follow(options.reads)
+    own, current, a_day = valid_cluster_key(table.iceberg), table.iceberg.current_snapshot(), table.reads.daily_weight
+    rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))
+    why = _obstacle(table, options, a_day)
+    if not why and not state.is_due(now, rows, a_day):
+        why = f"neither its rows nor the reads that have run doubled since {state.at:%Y-%m-%d}"
+    if why or not tries:
+        return ChosenKey(own, why or "the next recluster chooses", state)
+    try:
+        found = suggest_key(table, (), options)
+    except ClusterKeyError as e:  # no column that reads restrict can be a key
+        return ChosenKey(own, str(e), state)
+    if not found.candidates:
+        return ChosenKey(own, found.advice, state)
+    compared = compare_keys(*_costs(found, a_day * bytes_))
+    best, saved, rewritten = compared.best.key, round(compared.saved), round(compared.rewritten)
+    opened = f"{DAYS} days of the known reads open {size(max(0, saved))} less for {size(rewritten)} rewritten"
+    reads = round(state.reads_until(now, a_day))
+    if compared.pays:
+        choice = KeyChoice(now, best, saved, rewritten, reads)
+        return ChosenKey(parse_cluster_key(best), opened, state.chosen(now, rows, a_day, choice), is_new=True)
+    is_best = own is not None and best == str(own)
+    reason = "of all keys it costs least" if is_best else f"by {best}, {opened}, which does not pay"
+    return ChosenKey(own, reason, state.chosen(now, rows, a_day))
+
+
+def _obstacle(table: ClusteredTable, options: ReclusterOptions, a_day: float) -> str:
+    """Return why no key can be chosen now, whatever the reads and keys cost; or nothing."""
+    blocks = count_noun(block_count(table), "block")
+    if table.suspended is not None:
+        return f"suspended since {table.suspension}"
+    if not a_day:
+        return f"{blocks}, no reads known"
+    is_small = not block_count(table) or table.is_small(options.block_rows)
+    return f"{blocks}, fewer than {LEAST_FULL_BLOCKS} full ones" if is_small else ""
+
+
+def _costs(found: Suggestion, bytes_a_day: float) -> tuple[KeyCosts, list[KeyCosts]]:
+    """Return the costs of now and of the keys of a suggestion, if reads opened ``bytes_a_day`` without any key."""
+    costs = [
+        KeyCosts(
+            of.name,
+            opened=bytes_a_day * (1 - of.skipped_then),
+            kept=max(of.bytes_per_day or (0,)),
+            first=0 if of.is_own else of.first_bytes,
+        )
+        for of in found.candidates
+    ]
+    unsorted = KeyCosts("", bytes_a_day * (1 - found.candidates[0].skipped_now))
+    return next((cost for cost, of in zip(costs, found.candidates, strict=True) if of.is_own), unsorted), costs
+
+
+def key_choices(table: ClusteredTable) -> list[HistoryEntry]:
+    """Return the choices of a table's key as entries of its history."""
+    return [
+        HistoryEntry(of.at, (), "key", "auto", of.key, saved_bytes=of.saved, key_bytes=of.rewritten, reads=of.reads)
+        for of in AutoKey.of_table(table.iceberg.properties).choices
+    ]
