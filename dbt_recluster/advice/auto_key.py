@@ -1,7 +1,7 @@
 """The key of ``cluster_by: auto``: when to choose, and which key pays. The decision is a pure function of figures.
 
-A choice waits until the table's rows, or the reads that have run, are twice those at the last one, so the key changes
-at most once for each doubling, whatever the reads.
+A key stays until the table's rows, or the reads that have run, are twice those when it was chosen: it changes at most
+once for each doubling, whatever the reads.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from dbt_recluster.text import count_noun, size
 DAYS, MARGIN = 30, 1.5
 # The first key in the order of the suggestion wins against later ones that cost this share less.
 _ABOUT_EQUAL = 0.02
+# Keys are compared again once rows or reads have grown by this factor: each comparison reads a sample.
+_GROWTH = 1.2
 _MOST_CHOICES = 8
 
 
@@ -48,7 +50,8 @@ class KeyChoice:
     key: str
     saved: int
     rewritten: int
-    reads: int  # that had run
+    rows: int  # the most of the table until then
+    reads: float  # that had run
 
 
 class Comparison(NamedTuple):
@@ -75,7 +78,7 @@ def compare_keys(now: KeyCosts, others: Sequence[KeyCosts]) -> Comparison:
 class AutoKey:
     """What a table records of the choices of its key."""
 
-    at: datetime | None = None  # the last time it was chosen, or kept
+    at: datetime | None = None  # when keys were compared last
     rows: int = 0  # the most of the table until then
     reads: float = 0.0  # that had run until then
     choices: tuple[KeyChoice, ...] = ()  # the last ones that changed it
@@ -94,7 +97,7 @@ class AutoKey:
         """Write the property."""
         if self.at is None:
             return AUTO_KEY.dump({})
-        value = {**asdict(self), "choices": [asdict(of) for of in self.choices], "reads": round(self.reads, 2)}
+        value = {**asdict(self), "choices": [asdict(of) for of in self.choices]}
         for of in (value, *value["choices"]):
             of["at"] = of["at"].isoformat(timespec="seconds")
         return AUTO_KEY.dump(value)
@@ -105,13 +108,19 @@ class AutoKey:
         return self.reads + a_day * days
 
     def is_due(self, now: datetime, rows: int, a_day: float) -> bool:
-        """Return whether to choose: never before, or at half as many rows or reads."""
-        return self.at is None or rows >= 2 * self.rows or self.reads_until(now, a_day) >= 2 * self.reads
+        """Return whether to compare keys: both the last choice and the last comparison are long ago."""
+        reads = self.reads_until(now, a_day)
+        since = [(2.0, choice.rows, choice.reads) for choice in self.choices[-1:]]
+        since += [] if self.at is None else [(_GROWTH, self.rows, self.reads)]
+        return all(
+            rows >= factor * rows_then or reads >= factor * reads_then for factor, rows_then, reads_then in since
+        )
 
-    def chosen(self, now: datetime, rows: int, a_day: float, choice: KeyChoice | None = None) -> AutoKey:
-        """Return what to record of a choice, None if the key stays."""
-        choices = (*self.choices, choice) if choice else self.choices
-        return AutoKey(now, max(rows, self.rows), self.reads_until(now, a_day), choices[-_MOST_CHOICES:])
+    def compared(self, now: datetime, rows: int, a_day: float, found: Comparison) -> AutoKey:
+        """Return what to record of a comparison of keys."""
+        rows, reads = max(rows, self.rows), round(self.reads_until(now, a_day), 3)
+        new = KeyChoice(now, found.best.key, round(found.saved), round(found.rewritten), rows, reads)
+        return AutoKey(now, rows, reads, (*self.choices, *([new] if found.pays else []))[-_MOST_CHOICES:])
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,8 @@ def auto_key(
     rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))
     why = _obstacle(table, options, a_day)
     if not why and not state.is_due(now, rows, a_day):
-        why = f"neither its rows nor the reads that have run doubled since {state.at:%Y-%m-%d}"
+        why = "neither its rows nor the reads that have run have doubled since it was chosen"
+        why = why if own else "few rows and reads since keys were compared last"
     if why or not tries:
         return ChosenKey(own, why or "the next recluster chooses", state)
     try:
@@ -159,13 +169,12 @@ def auto_key(
     compared = compare_keys(*_costs(found, a_day * bytes_))
     best, saved, rewritten = compared.best.key, round(compared.saved), round(compared.rewritten)
     opened = f"{DAYS} days of the known reads open {size(max(0, saved))} less for {size(rewritten)} rewritten"
-    reads = round(state.reads_until(now, a_day))
+    state = state.compared(now, rows, a_day, compared)
     if compared.pays:
-        choice = KeyChoice(now, best, saved, rewritten, reads)
-        return ChosenKey(parse_cluster_key(best), opened, state.chosen(now, rows, a_day, choice), is_new=True)
+        return ChosenKey(parse_cluster_key(best), opened, state, is_new=True)
     is_best = own is not None and best == str(own)
     reason = "of all keys it costs least" if is_best else f"by {best}, {opened}, which does not pay"
-    return ChosenKey(own, reason, state.chosen(now, rows, a_day))
+    return ChosenKey(own, reason, state)
 
 
 def _obstacle(table: ClusteredTable, options: ReclusterOptions, a_day: float) -> str:

@@ -77,7 +77,7 @@ class HistoryEntry:
     depth_after: float | None = None
     saved_bytes: int | None = None
     key_bytes: int | None = None
-    reads: int | None = None
+    reads: float | None = None
     write_amplification: float = 0.0
 
     @property
