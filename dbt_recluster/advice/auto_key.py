@@ -7,6 +7,7 @@ once for each doubling, whatever the reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
@@ -18,7 +19,6 @@ from dbt_recluster.clustering.options import ReclusterOptions, parse_iso_time
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import PropertyChanges
-from dbt_recluster.iceberg.sort_order import valid_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
@@ -152,7 +152,9 @@ def auto_key(
     """
     now, state = now or datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
     table.reads.follow(options.reads)
-    own, current, a_day = valid_cluster_key(table.iceberg), table.iceberg.current_snapshot(), table.reads.daily_weight
+    own, current, a_day = None, table.iceberg.current_snapshot(), table.reads.daily_weight
+    with suppress(ClusterKeyError):
+        own = table.key
     rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))
     why = _obstacle(table, options, a_day)
     if not why and not state.is_due(now, rows, a_day):

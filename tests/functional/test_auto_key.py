@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from clustered_models import Clustering, write_file
-from dbt.tests.util import run_dbt
+from clustered_models import Clustering
 from operations import operate, operate_json
 
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
