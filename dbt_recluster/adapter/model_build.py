@@ -18,6 +18,7 @@ from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVar
 from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
 from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.iceberg.predicates import check_predicate
+from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.operations.tables import ModelOptions, unknown_names
 
@@ -224,6 +225,9 @@ class ModelBuild:
         if self._is_altered and not (is_clustered and self._post_hooks):
             return
         after = self._tables.clustering(this)
+        if self.options.auto is not None and AUTO_KEY in after.properties:  # a hook may have chosen a key
+            self.options = self.options.with_choice(after.properties)
+            self._resolve_once(lambda: self._table_columns(this))
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(properties=lost))

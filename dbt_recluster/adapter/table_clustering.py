@@ -200,8 +200,6 @@ def clustering_change(
     former = dict.fromkeys(name for name in actual.properties if name.startswith(_RECORDED))
     with_key = key_properties(key, _width(desired), {**actual.properties, **configured})
     wanted: dict[str, str | None] = {**former, **_recorded(desired), **({} if keeps_order else with_key)}
-    if desired.auto is not None:  # which a recluster may have changed since the build began
-        wanted[AUTO_KEY] = actual.properties.get(AUTO_KEY, desired.auto)
     if key is None and not keeps_order:
         wanted[table_properties.LEVELS] = None
     own = {name for name in configured if name.startswith(table_properties.OPTION_PREFIX)}

@@ -131,7 +131,8 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     blocks = len(table.metadata())
     suggestion = Suggestion(table.name, blocks, names, (), 0, (), "", (), not_tried, tuple(left_out))
-    if blocks < LEAST_FULL_BLOCKS or not table.metadata().rows.sum():
+    is_small = blocks < LEAST_FULL_BLOCKS and table.is_small(options.block_rows)
+    if is_small or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
     trial = KeyTrial(table, tuple(tried.values()), with_depth(own or table, options), own)

@@ -136,7 +136,7 @@ class ModelOptions:
         except ClusterKeyError:
             if self.auto is None:
                 raise
-            return replace(self, cluster_by=None)  # another one is chosen
+            return replace(self, cluster_by=None, auto=AUTO_KEY.dump({}))  # another one is chosen at once
 
     @property
     def is_clustered(self) -> bool:

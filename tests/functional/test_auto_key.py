@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
-from clustered_models import Clustering
+from clustered_models import Clustering, config, days, snapshot
+from dbt.tests.util import run_dbt
 from operations import operate, operate_json
 
-from dbt_recluster.iceberg.table_properties import AUTO_KEY
+from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY
+from dbt_recluster.maintenance import clustering_history, recluster
 
 # Loads come in the order of `id`; every block has all values of the other columns.
 QUERY = """
@@ -20,7 +22,9 @@ def reads(column: str) -> list[dict[str, Any]]:
 
 
 class TestAutoKey(Clustering):
-    MODELS = {"other.sql": "select 1 as id"}
+    MODELS = {"other.sql": config(materialized="table") + "select id, 'x' as auto from range(10)"}
+    SEEDS = days("auto")
+    SNAPSHOTS = snapshot("history", "other", ["auto"], cluster_by="auto")
 
     def test_the_whole_way(self, project: Any, sql: Any, run: Any) -> None:
         first = 0
@@ -63,3 +67,56 @@ class TestAutoKey(Clustering):
         load(1000, "k", cluster_by=["k"])
         assert self.order(sql, "events") == "k ASC NULLS FIRST"
         assert AUTO_KEY not in self.properties(sql, "events")
+
+    def test_a_table_is_rebuilt_by_its_key_and_needs_no_project(
+        self, project: Any, sql: Any, run: Any, spark: Any
+    ) -> None:
+        name, words = f"{project.test_schema}.made", ("--vars", '{"rows": 6000}')
+        made = {"materialized": "table", "cluster_by": "auto", "block_rows": 500, "recluster_reads": reads("k")}
+        run("made", QUERY, *words, **made, automatic_clustering=False)
+        assert self.order(sql, "made") == ""
+        planned = recluster(spark, name, dry_run=True)
+        assert (planned.cluster_key, len(planned.plan.sets)) == ("k", 1)
+        assert planned.purpose.startswith("auto chose k: 30 days of the known reads open ")
+        assert self.properties(sql, "made")[AUTO_KEY] == "{}"
+        result = recluster(spark, name)
+        assert (result.cluster_key, len(result.rounds)) == ("k", 1)
+        assert self.order(sql, "made") == "k ASC NULLS FIRST"
+        recorded = self.properties(sql, "made")[AUTO_KEY]
+        # Each rebuild is sorted by it, and asks nothing.
+        assert run("made", QUERY, *words, **made) == "OK (depth 1.0, at most 4)"
+        assert self.order(sql, "made") == "k ASC NULLS FIRST"
+        assert self.properties(sql, "made")[AUTO_KEY] == recorded
+        information = operate_json("clustering_information", "{table: made, format: json}")
+        assert information["cluster_key"] == "k"
+        assert information["options"]["cluster_by"] == {"name": "cluster_by", "value": "auto", "origin": "model"}
+        (chosen,) = [entry for entry in clustering_history(spark, name).entries if entry.kind == "key"]
+        assert (chosen.cluster_by, chosen.reads) == ("k", 3000)
+        assert chosen.saved_bytes > 1.5 * chosen.key_bytes > 0
+        # A column that is gone leaves no key, and another one is chosen in that run.
+        gone = QUERY.replace(" as k,", " as q,")
+        assert "auto chose q: " in run("made", gone, *words, **{**made, "recluster_reads": reads("q")})
+        run("made", gone, *words, **{**made, "cluster_by": []})
+        assert self.order(sql, "made") == ""
+        assert not self.properties(sql, "made").keys() & {AUTO_KEY, CLUSTER_BY}
+
+    def test_seeds_snapshots_columns_of_that_name_and_wrong_uses(self, project: Any, sql: Any, run: Any) -> None:
+        results = [*run_dbt(["seed"]), *run_dbt(["build", "--select", "other", "history"])]
+        messages = {result.node.name: str(result.message) for result in results}
+        assert all("no key yet: " in messages[name] for name in ("days", "history"))
+        query = "select id, 'x' as auto from range(10)"
+        run("column", query, cluster_by=["auto"])
+        assert self.order(sql, "column") == "auto ASC NULLS FIRST"
+        refused = "cluster_by: auto is a model's, and stays with its table"
+        assert refused in operate("recluster", "{table: column, cluster_by: auto}", passes=False)
+        # By a hook; another key is the model's to set.
+        hooked = {
+            "cluster_by": "auto",
+            "block_rows": 500,
+            "recluster_reads": reads("k"),
+            "post_hook": "{{ recluster() }}",
+        }
+        assert "auto chose k: " in run("hooked", QUERY, "--vars", '{"rows": 6000}', **hooked)
+        assert self.order(sql, "hooked") == "k ASC NULLS FIRST"
+        message = operate("recluster", "{table: hooked, cluster_by: id}", passes=False)
+        assert "has cluster_by auto; change it there instead of naming id here" in message
