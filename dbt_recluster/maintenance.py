@@ -690,8 +690,8 @@ def suggest_cluster_by(
 
     Args:
         queries: Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict
-            are tried, and pairs of them. By default, the compiled SQL of the project that reads the table, else its
-            most frequent reads, else every column with queries for one value of it.
+            are tried, and pairs of them. By default, the compiled SQL of the project that reads the table, else a
+            sample of its reads, else every column with queries for one value of it.
 
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.

@@ -29,7 +29,7 @@ from dbt_recluster.text import shortened
 PROJECT, EVENT_LOG, QUERY_LOG = _KINDS = "project", "event log", "query log"
 
 # A read of this age counts half.
-_HALF_LIFE = timedelta(days=14)
+_HALF_LIFE = timedelta(days=7)
 # More reads are replaced by a sample.
 MOST_READS = 300
 # Different reads that are added up before they are sampled.

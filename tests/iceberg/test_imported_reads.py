@@ -50,12 +50,12 @@ def write_log(spark: Any, path: Path, queries: list[str], ago: timedelta = timed
 
 def test_a_log_is_counted_once_and_fades(spark: Any, loaded: str, tmp_path: Path) -> None:
     query, month_ago = f"select * from {loaded} where k = ", datetime.now(timezone.utc) - timedelta(days=30)
-    write_log(spark, tmp_path / "app-1", [f"{query} 1"] * 2, timedelta(days=14))
+    write_log(spark, tmp_path / "app-1", [f"{query} 1"] * 4, timedelta(days=14))
     assert import_reads(spark, loaded, str(tmp_path)).scans == 0  # of the past seven days
-    assert import_reads(spark, loaded, str(tmp_path), since=month_ago).scans == 2
+    assert import_reads(spark, loaded, str(tmp_path), since=month_ago).scans == 4
     (read,) = clustering_reads(spark, loaded, "k").reads
     assert (read.source, read.imported_from, read.columns) == ("recorded", "event log", {"k": [1, 1]})
-    assert read.weight == pytest.approx(1.0, rel=0.01)  # two, two weeks ago
+    assert read.weight == pytest.approx(1.0, rel=0.01)  # four, two weeks ago
     again = import_reads(spark, loaded, str(tmp_path), since=month_ago)
     assert (again.scans, again.recorded) == (0, 1)
     write_log(spark, tmp_path / "app-2", [f"{query} 2"], timedelta(minutes=5))
