@@ -412,7 +412,7 @@ def remove_clustering(call: Call, *, dry_run: Flag = False) -> dict[str, Any]:
         sort_order: The sort order that was cleared, or would be; None if there is none, or somebody else had set it.
         properties: The properties that were removed, or would be.
     """
-    if call.target.options is not None and call.target.options.cluster_by is not None:
+    if call.target.options is not None and call.target.options.is_clustered:
         call.warnings.append("its model has cluster_by, and sets it again at its next run")
     order, properties = sort_order.remove_clustering(call.opened.iceberg, dry_run=dry_run)
     if order is None and (kept := sort_order.sort_order_text(call.opened.iceberg)):
