@@ -60,7 +60,7 @@ from dbt_recluster.clustering.table_maintenance import (
     TableMaintenance,
 )
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, decide, reason_text
-from dbt_recluster.exceptions import ClusterKeyError, OptionError, PredicateError, ReclusterError
+from dbt_recluster.exceptions import ClusterKeyError, NoKeyYetError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.operations import arguments
@@ -518,7 +518,10 @@ def well_clustered(
     }
     if all(allowed is None for _, allowed in limits.values()):
         raise OptionError(f"well_clustered needs a limit: {', '.join(limits)}")
-    information = table_information(call.table, predicate)
+    try:
+        information = table_information(call.table, predicate)
+    except NoKeyYetError:
+        return []
     broken = []
     for name, (figure, allowed) in limits.items():
         value = float(information[figure])
@@ -697,8 +700,11 @@ def suggest_cluster_by(
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     given = call.options()
-    found = suggest_key(call.opened, queries or call.queries, given)
-    return replace(found, auto=auto_key(call.opened, given).text("auto would choose"))
+    tried = queries or call.queries
+    call.opened.reads.follow(given.reads)
+    found = suggest_key(call.opened, tried, given)
+    by_reads = None if tried else found
+    return replace(found, auto=auto_key(call.opened, given, by_reads).text("auto would choose"))
 
 
 @OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")

@@ -164,7 +164,7 @@ class ModelBuild:
         """Check the key against the model's columns; set the clustering of a table that stays, to sort this load."""
         kept, is_iceberg = self._is_kept, bool(getattr(existing, "is_iceberg", False))
         if existing is not None and is_iceberg and self.options.auto is not None:
-            self.options = self.options.with_choice(self._tables.clustering(existing).properties)
+            self.options = table_clustering.with_choice(self.options, self._tables.clustering(existing))
         key, new_columns = self.options.cluster_by, list[str]()
         if key:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
@@ -226,7 +226,7 @@ class ModelBuild:
             return
         after = self._tables.clustering(this)
         if self.options.auto is not None and AUTO_KEY in after.properties:  # a hook may have chosen a key
-            self.options = self.options.with_choice(after.properties)
+            self.options = table_clustering.with_choice(self.options, after)
             self._resolve_once(lambda: self._table_columns(this))
         # The tables of seeds and Python models are created without properties.
         lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, sort_order_text
+from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, recorded_key, sort_order_text
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
@@ -161,6 +162,14 @@ class LoadedInto:
     def can_be_sorted(self) -> bool:
         """Whether the query of a load can be sorted by partition first, so that few tasks write to each."""
         return self.inserts and (not self.partition_by or self.partitions is not None)
+
+
+def with_choice(options: ModelOptions, actual: TableClustering) -> ModelOptions:
+    """Return options under ``auto`` with what a table records of it, and the key that was chosen."""
+    with suppress(ClusterKeyError):  # it is damaged, and another one is chosen
+        key = recorded_key(actual.properties)
+        return replace(options, auto=actual.properties.get(AUTO_KEY, options.auto), cluster_by=key)
+    return options
 
 
 def creation_properties(options: ModelOptions) -> dict[str, str]:

@@ -30,7 +30,6 @@ DAYS, MARGIN = 30, 1.5
 _ABOUT_EQUAL = 0.02
 # Keys are compared again once rows or reads have grown by this factor: each comparison reads a sample.
 _GROWTH = 1.2
-_MOST_CHOICES = 8
 
 
 class KeyCosts(NamedTuple):
@@ -94,13 +93,15 @@ class AutoKey:
         return cls(parse_iso_time(value["at"]), int(value["rows"]), float(value["reads"]), tuple(choices))
 
     def text(self) -> str:
-        """Write the property."""
+        """Write the property, with the last choices that fit."""
         if self.at is None:
             return AUTO_KEY.dump({})
         value = {**asdict(self), "choices": [asdict(of) for of in self.choices]}
         for of in (value, *value["choices"]):
             of["at"] = of["at"].isoformat(timespec="seconds")
-        return AUTO_KEY.dump(value)
+        while len(text := AUTO_KEY.dump(value)) > AUTO_KEY.longest:
+            value["choices"].pop(0)
+        return text
 
     def reads_until(self, now: datetime, a_day: float) -> float:
         """Return how many reads have run, if so many do each day; before the first choice, those of a day."""
@@ -120,7 +121,7 @@ class AutoKey:
         """Return what to record of a comparison of keys."""
         rows, reads = max(rows, self.rows), round(self.reads_until(now, a_day), 3)
         new = KeyChoice(now, found.best.key, round(found.saved), round(found.rewritten), rows, reads)
-        return AutoKey(now, rows, reads, (*self.choices, *([new] if found.pays else []))[-_MOST_CHOICES:])
+        return AutoKey(now, rows, reads, (*self.choices, *([new] if found.pays else [])))
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,17 @@ class ChosenKey:
 
 
 def auto_key(
-    table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None, *, tries: bool = True
+    table: ClusteredTable,
+    options: ReclusterOptions,
+    found: Suggestion | None = None,
+    now: datetime | None = None,
+    *,
+    tries: bool = True,
 ) -> ChosenKey:
     """Return the key that ``auto`` gives a table now: its own, unless it is time to choose and another one pays.
 
-    Without ``tries`` it is its own, and the reason says whether it is time.
+    ``found`` are keys that were tried by the known reads. Without ``tries`` it is its own, and the reason says whether
+    it is time.
     """
     now, state = now or datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
     table.reads.follow(options.reads)
@@ -163,7 +170,7 @@ def auto_key(
     if why or not tries:
         return ChosenKey(own, why or "the next recluster chooses", state)
     try:
-        found = suggest_key(table, (), options)
+        found = found or suggest_key(table, (), options)
     except ClusterKeyError as e:  # no column that reads restrict can be a key
         return ChosenKey(own, str(e), state)
     if not found.candidates:

@@ -7,7 +7,6 @@ adapter's configs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -24,7 +23,6 @@ from dbt_recluster.clustering.options import (
     property_text,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
-from dbt_recluster.iceberg.sort_order import recorded_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY, OPTION_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
@@ -142,14 +140,6 @@ class ModelOptions:
     def is_clustered(self) -> bool:
         """Whether the table has a cluster key, or gets one."""
         return self.cluster_by is not None or self.auto is not None
-
-    def with_choice(self, properties: Mapping[str, str]) -> ModelOptions:
-        """Return these options with the key that ``auto`` has chosen for a table with these properties."""
-        if self.auto is None:
-            return self
-        with suppress(ClusterKeyError):  # it is damaged, and another one is chosen
-            return replace(self, auto=properties.get(AUTO_KEY, self.auto), cluster_by=recorded_key(properties))
-        return self
 
     def properties(self) -> dict[str, str]:
         """Return the properties that record these options with the table; defaults are not recorded."""

@@ -122,10 +122,11 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     now = standing(result.depth_after, result.threshold)
     outcome = ", ".join(filter(None, [now, ": ".join(filter(None, [result.verdict, result.cause]))]))
+    purpose = f" ({result.purpose})" if result.purpose else ""
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
-        would = f"would recluster {blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
+        would = f"would recluster {blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}{purpose}"
         if result.held:
             otherwise = "once resumed" if result.suspended else "by hand"
             would = f"a build would recluster nothing now: {result.held}; {otherwise}, it {would}"
@@ -138,7 +139,6 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
         return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     change = f"depth {depths(result.depth_before, result.depth_after)}"
-    purpose = f" ({result.purpose})" if result.purpose else ""
     done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}{purpose}", change]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]

@@ -1,10 +1,12 @@
 """The commands of ``dbt-recluster`` in the session that is there."""
 
+import json
 from typing import Any
 
 import pytest
 from tables import append, checksum, keyed, local_path, make_table, metadata_file, stays_as_it_is
 
+from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.maintenance import clustering_depth, clustering_history, clustering_information
 
 DEEP = ("--depth", "1")
@@ -196,3 +198,32 @@ def test_places_that_do_not_exist_are_wrong_usage(uncached_catalog: str, broken_
         code, out, err = run("information", place, name)
         assert (code, out, len(err.splitlines())) == (wrong, "", 1)
         assert err.startswith(f"dbt-recluster: {message}")
+
+
+def test_auto_chooses_and_changes_a_key_without_a_project(spark: Any, sales: str, as_json: Any) -> None:
+    def reads(*columns: str) -> str:
+        return json.dumps(
+            [{"where": f"{column} = {value}", "weight": 1000} for column in columns for value in (7, 300)]
+        )
+
+    options = {"recluster.option.block_rows": "50", "recluster.option.reads": reads("k", "id")}
+    table = make_table(spark, sales, rows=150, properties={AUTO_KEY: "{}", **options})
+    make_table(spark, sales, name="left_alone")
+    every = "--namespace", sales
+    code, answers = as_json("information", *every)
+    assert (code, list(answers), answers["t"]["error"]) == (0, ["t"], None)
+    assert answers["t"]["reason"] == f"{table}: no key yet: the next recluster chooses"
+    code, answers = as_json("recluster", *every)
+    assert (code, answers["t"]["cluster_key"], answers["t"]["blocks_in"]) == (0, "hilbert(id, k)", 6)
+    properties = dict(map(tuple, spark.sql(f"show tblproperties {table}").collect()))
+    assert properties["recluster.cluster_by"] == "hilbert(id, k)"
+    # From a curve to a column, once the rows have doubled.
+    spark.sql(f"alter table {table} set tblproperties ('recluster.option.reads' = '{reads('k')}')")
+    assert as_json("recluster", *every)[1]["t"]["cluster_key"] == "hilbert(id, k)"
+    append(spark, table, 900, 900, files=6)
+    code, answers = as_json("recluster", *every)
+    assert (code, answers["t"]["cluster_key"]) == (0, "k")
+    assert answers["t"]["purpose"].startswith("auto chose k: ")
+    properties = dict(map(tuple, spark.sql(f"show tblproperties {table}").collect()))
+    assert (properties["recluster.cluster_by"], properties["sort-order"]) == ("k", "k ASC NULLS FIRST")
+    assert not any(name.startswith("recluster.curve.") for name in properties)
