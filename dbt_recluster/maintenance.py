@@ -183,13 +183,11 @@ def _left_as_loaded(
     call: Call, given: ReclusterOptions, chosen: ChosenKey, changes: Mapping[str, str | None]
 ) -> ReclusterResult:
     """Record what a table without a key needs for the next choice; return why it has none."""
-    table, found = call.opened, decide(Facts(keyless=chosen.text()))
+    table, found, blocks = call.opened, decide(Facts(keyless=chosen.text())), block_count(call.opened)
     if not given.dry_run:
         sort_order.TableChange(properties=changes).commit(table.iceberg)
-    blocks = block_count(table)
     result = ReclusterResult(table.name, options.AUTO, blocks_before=blocks, blocks_after=blocks)
-    result.verdict, result.reason, result.cause = found.verdict, found.text, found.cause
-    return result
+    return replace(result, verdict=found.verdict, reason=found.text, cause=found.cause)
 
 
 def _estimate(call: Call) -> ReclusterEstimate:

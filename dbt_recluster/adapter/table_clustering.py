@@ -180,9 +180,9 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 
 def _recorded(options: ModelOptions) -> dict[str, str]:
     """Return the properties that record a model's key and options."""
-    key = {} if options.cluster_by is None else {CLUSTER_BY: str(options.cluster_by)}
-    auto = {} if options.auto is None else {str(AUTO_KEY): options.auto}
-    return {**auto, **key, **options.properties()} if options.is_clustered else {}
+    own = {CLUSTER_BY: options.cluster_by, str(AUTO_KEY): options.auto}
+    known = {name: str(value) for name, value in own.items() if value is not None}
+    return {**known, **options.properties()} if known else {}
 
 
 def _width(options: ModelOptions) -> int:

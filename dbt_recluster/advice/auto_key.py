@@ -85,12 +85,12 @@ class AutoKey:
     @classmethod
     def of_table(cls, properties: Mapping[str, str]) -> AutoKey:
         """Read the property; a malformed one counts as empty."""
-        return AUTO_KEY.load(properties.get(AUTO_KEY), cls._of_json) or cls()
 
-    @classmethod
-    def _of_json(cls, value: Mapping[str, Any]) -> AutoKey:
-        choices = (KeyChoice(**{**of, "at": parse_iso_time(of["at"])}) for of in value["choices"])
-        return cls(parse_iso_time(value["at"]), int(value["rows"]), float(value["reads"]), tuple(choices))
+        def read(value: Mapping[str, Any]) -> AutoKey:
+            choices = (KeyChoice(**{**of, "at": parse_iso_time(of["at"])}) for of in value["choices"])
+            return cls(parse_iso_time(value["at"]), int(value["rows"]), float(value["reads"]), tuple(choices))
+
+        return AUTO_KEY.load(properties.get(AUTO_KEY), read) or cls()
 
     def text(self) -> str:
         """Write the property, with the last choices that fit."""
@@ -110,9 +110,8 @@ class AutoKey:
 
     def is_due(self, now: datetime, rows: int, a_day: float) -> bool:
         """Return whether to compare keys: both the last choice and the last comparison are long ago."""
-        reads = self.reads_until(now, a_day)
-        since = [(2.0, choice.rows, choice.reads) for choice in self.choices[-1:]]
-        since += [] if self.at is None else [(_GROWTH, self.rows, self.reads)]
+        reads, compared = self.reads_until(now, a_day), [] if self.at is None else [(_GROWTH, self.rows, self.reads)]
+        since = [*compared, *((2.0, choice.rows, choice.reads) for choice in self.choices[-1:])]
         return all(
             rows >= factor * rows_then or reads >= factor * reads_then for factor, rows_then, reads_then in since
         )
@@ -145,19 +144,14 @@ class ChosenKey:
 
 
 def auto_key(
-    table: ClusteredTable,
-    options: ReclusterOptions,
-    found: Suggestion | None = None,
-    now: datetime | None = None,
-    *,
-    tries: bool = True,
+    table: ClusteredTable, options: ReclusterOptions, found: Suggestion | None = None, *, tries: bool = True
 ) -> ChosenKey:
     """Return the key that ``auto`` gives a table now: its own, unless it is time to choose and another one pays.
 
     ``found`` are keys that were tried by the known reads. Without ``tries`` it is its own, and the reason says whether
     it is time.
     """
-    now, state = now or datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
+    now, state = datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
     table.reads.follow(options.reads)
     own, current, a_day = None, table.iceberg.current_snapshot(), table.reads.daily_weight
     with suppress(ClusterKeyError):
@@ -199,17 +193,12 @@ def _obstacle(table: ClusteredTable, options: ReclusterOptions, a_day: float) ->
 
 def _costs(found: Suggestion, bytes_a_day: float) -> tuple[KeyCosts, list[KeyCosts]]:
     """Return the costs of now and of the keys of a suggestion, if reads opened ``bytes_a_day`` without any key."""
-    costs = [
-        KeyCosts(
-            of.name,
-            opened=bytes_a_day * (1 - of.skipped_then),
-            kept=max(of.bytes_per_day or (0,)),
-            first=0 if of.is_own else of.first_bytes,
-        )
-        for of in found.candidates
-    ]
-    unsorted = KeyCosts("", bytes_a_day * (1 - found.candidates[0].skipped_now))
-    return next((cost for cost, of in zip(costs, found.candidates, strict=True) if of.is_own), unsorted), costs
+    costs, now = [], KeyCosts("", bytes_a_day * (1 - found.candidates[0].skipped_now))
+    for of in found.candidates:
+        first = 0 if of.is_own else of.first_bytes
+        costs.append(KeyCosts(of.name, bytes_a_day * (1 - of.skipped_then), max(of.bytes_per_day or (0,)), first))
+        now = costs[-1] if of.is_own else now
+    return now, costs
 
 
 def key_choices(table: ClusteredTable) -> list[HistoryEntry]:

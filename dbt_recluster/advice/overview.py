@@ -134,7 +134,9 @@ def table_overview(
         failure = None
     facts = Facts(suspension=str(table.suspension or ""), failure=failure.error if failure else "")
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
-        facts = replace(facts, keyless=_keyless(table, options))
+        is_auto = AUTO_KEY in table.iceberg.properties
+        why = auto_key(table, options, tries=False).text() if is_auto else "it has no cluster key"
+        facts = replace(facts, keyless=why)
     else:
         try:
             key = table.key
@@ -152,13 +154,6 @@ def table_overview(
         notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
         found = replace(found, reasons=(*found.reasons, *notes))
     return Overview(table.name, found.verdict, found.text, found.cause, **figures)
-
-
-def _keyless(table: ClusteredTable, options: ReclusterOptions) -> str:
-    """Return why a table has no cluster key."""
-    if AUTO_KEY not in table.iceberg.properties:
-        return "it has no cluster key"
-    return auto_key(table, options, tries=False).text()
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

@@ -152,10 +152,10 @@ class ModelOptions:
 
     def recorded(self, properties: Mapping[str, str]) -> dict[str, str | None]:
         """Return the changes to a table's properties that record these options; None removes one."""
-        former: dict[str, str | None] = {name: None for name in properties if name.startswith(OPTION_PREFIX)}
-        if self.auto is None and AUTO_KEY in properties:
-            former |= {AUTO_KEY: None, CLUSTER_BY: None if self.cluster_by is None else str(self.cluster_by)}
-        return {**former, **self.properties()}
+        former = (name for name in properties if name.startswith(OPTION_PREFIX))
+        ended = self.auto is None and AUTO_KEY in properties
+        key = {AUTO_KEY: None, CLUSTER_BY: str(self.cluster_by) if self.cluster_by else None} if ended else {}
+        return {**dict.fromkeys(former), **key, **self.properties()}
 
 
 MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPTIONS}
