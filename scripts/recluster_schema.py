@@ -10,7 +10,7 @@ from typing import Any
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.options import Option
 from dbt_recluster.key.cluster_key import ALLOWED
-from dbt_recluster.operations.tables import CONFIGS, META, MODEL_OPTIONS
+from dbt_recluster.operations.model_options import CONFIGS, META, MODEL_OPTIONS
 from dbt_recluster.planner import STRATEGIES
 
 URL = "https://dbt-recluster.github.io/dbt-recluster/latest/reference/recluster.schema.json"

@@ -53,7 +53,7 @@ def configs() -> str:
     from dbt_recluster.iceberg.table_properties import OPTION_PREFIX
     from dbt_recluster.key.transforms import TRANSFORMS
     from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET
-    from dbt_recluster.operations.tables import CONFIGS, META
+    from dbt_recluster.operations.model_options import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
     not_recorded = [

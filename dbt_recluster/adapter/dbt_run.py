@@ -37,14 +37,8 @@ from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
 from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET, FORMAT, METRICS, PRICES, TABLE
 from dbt_recluster.operations.declaration import Answer, Call, RunBudget, record_metrics
-from dbt_recluster.operations.tables import (
-    CLUSTERED,
-    MODEL_OPTIONS,
-    ModelOptions,
-    Target,
-    is_similar,
-    target_of,
-)
+from dbt_recluster.operations.model_options import MODEL_OPTIONS, ModelOptions, is_similar
+from dbt_recluster.operations.targets import CLUSTERED, Target, target_of
 from dbt_recluster.report.result_text import model_line, not_reclustered, recluster_line
 from dbt_recluster.text import count_noun, did_you_mean, printable
 

@@ -32,7 +32,7 @@ from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.freshness import SnapshotFreshness
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.key.columns import sql_literal
-from dbt_recluster.operations.tables import CONFIGS, file_format
+from dbt_recluster.operations.model_options import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto,
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.operations.tables import ModelOptions, unknown_names
+from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
 _TOKENS = re.compile(

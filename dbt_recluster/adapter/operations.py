@@ -34,16 +34,8 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    CLUSTERED,
-    META,
-    TABLES,
-    Node,
-    Target,
-    choose,
-    labelled,
-    project_queries,
-)
+from dbt_recluster.operations.model_options import META
+from dbt_recluster.operations.targets import CLUSTERED, TABLES, Node, Target, choose, labelled, project_queries
 from dbt_recluster.report.result_text import RESUME_WITH_DBT, ProgressLines, opened_on_curve
 from dbt_recluster.text import size
 

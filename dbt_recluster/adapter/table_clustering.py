@@ -24,7 +24,7 @@ from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
 from dbt_recluster.key.sql import KeySql
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
-from dbt_recluster.operations.tables import ModelOptions
+from dbt_recluster.operations.model_options import ModelOptions
 
 
 class Column(Protocol):

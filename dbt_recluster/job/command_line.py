@@ -50,15 +50,8 @@ from dbt_recluster.operations.declaration import (
     record_metrics,
     run_operation,
 )
-from dbt_recluster.operations.tables import (
-    CLUSTERED,
-    EVERY_TABLE,
-    MODEL_OPTIONS,
-    Node,
-    Target,
-    choose,
-    has_table,
-)
+from dbt_recluster.operations.model_options import MODEL_OPTIONS
+from dbt_recluster.operations.targets import CLUSTERED, EVERY_TABLE, Node, Target, choose, has_table
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
 

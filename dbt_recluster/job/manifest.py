@@ -16,7 +16,7 @@ from typing import Any
 from dbt_recluster.advice.imported_reads import translate_to_spark
 from dbt_recluster.exceptions import ManifestError, OptionError, PredicateError
 from dbt_recluster.names import Parts, join_parts
-from dbt_recluster.operations.tables import (
+from dbt_recluster.operations.targets import (
     TABLES,
     Node,
     has_table,

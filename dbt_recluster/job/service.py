@@ -15,7 +15,7 @@ from dbt_recluster.iceberg.catalog_tables import check_catalog, current_metadata
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.operations.declaration import Answer
-from dbt_recluster.operations.tables import Target
+from dbt_recluster.operations.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -48,7 +48,8 @@ from dbt_recluster.operations.arguments import (
     meaning_of,
     read_arguments,
 )
-from dbt_recluster.operations.tables import CLUSTERED, MODEL_OPTIONS, Eligible, Target, written_options
+from dbt_recluster.operations.model_options import MODEL_OPTIONS, written_options
+from dbt_recluster.operations.targets import CLUSTERED, Eligible, Target
 from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean, printable
 

@@ -9,7 +9,7 @@ from tables import append, keyed
 from dbt_recluster.exceptions import CatalogError
 from dbt_recluster.job import service
 from dbt_recluster.operations.declaration import Answer
-from dbt_recluster.operations.tables import Target
+from dbt_recluster.operations.targets import Target
 
 
 class Passes:

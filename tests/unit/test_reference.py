@@ -24,7 +24,7 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOpti
 from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.maintenance import OPERATIONS, ReclusterResult, estimate_recluster
 from dbt_recluster.operations.arguments import documented_arguments
-from dbt_recluster.operations.tables import MODEL_OPTIONS
+from dbt_recluster.operations.model_options import MODEL_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "recluster.schema.json").read_text())

@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.sort_order import recorded_key
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.operations.tables import ModelOptions
+from dbt_recluster.operations.model_options import ModelOptions
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 MODE = "write.distribution-mode"

@@ -12,7 +12,7 @@ import pytest
 from dbt_recluster.exceptions import ManifestError, OptionError, ReclusterError
 from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.names import NameResolution
-from dbt_recluster.operations.tables import choose
+from dbt_recluster.operations.targets import choose
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 NAMES = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)

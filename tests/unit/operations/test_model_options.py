@@ -11,12 +11,7 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, DeclaredRead, Re
 from dbt_recluster.exceptions import ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.iceberg.sort_order import recorded_key
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.operations.tables import (
-    CONFIGS,
-    MODEL_OPTIONS,
-    ModelOptions,
-    unknown_names,
-)
+from dbt_recluster.operations.model_options import CONFIGS, MODEL_OPTIONS, ModelOptions, unknown_names
 from dbt_recluster.planner import Policy
 
 

@@ -12,7 +12,7 @@ from dbt_recluster.advice.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.operations.arguments import FORMAT, METRICS, TABLE
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget, record_metrics, run_operation
-from dbt_recluster.operations.tables import Target
+from dbt_recluster.operations.targets import Target
 
 FAILURES = {
     "s.broken": OptionError("it is broken"),

@@ -5,7 +5,7 @@ import pytest
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.names import NameResolution
 from dbt_recluster.operations.arguments import TABLE
-from dbt_recluster.operations.tables import MAINTAINED, Eligible, Target, choose
+from dbt_recluster.operations.targets import MAINTAINED, Eligible, Target, choose
 
 
 def node(
