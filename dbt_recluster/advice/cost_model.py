@@ -43,18 +43,18 @@ _MERGED = -1
 # read opens (mean), by the columns on a curve. Workloads in order rewrite almost nothing and are left out. Those of a
 # plain key, 0, are of the workloads of benchmarks/results/frontier.json. Blocks along a curve are multiples of those
 # that the read opens in a table sorted at once ("What a threshold means" in docs/design/curves.md).
-THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+THRESHOLDS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 REWRITTEN = {
-    0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
-    2: (6.09, 3.73, 2.84, 2.02, 1.40, 1.18),
-    3: (5.04, 3.59, 2.24, 1.76, 1.32, 1.19),
-    4: (5.40, 3.20, 2.54, 1.62, 1.28, 0.88),
+    0: (47.02, 25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
+    2: (11.79, 6.09, 3.73, 2.84, 2.02, 1.40, 1.18),
+    3: (11.13, 5.04, 3.59, 2.24, 1.76, 1.32, 1.19),
+    4: (8.53, 5.40, 3.20, 2.54, 1.62, 1.28, 0.88),
 }
 SCAN = {
-    0: (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23),
-    2: (1.16, 1.28, 1.44, 1.63, 1.84, 2.05),
-    3: (1.13, 1.17, 1.33, 1.42, 1.51, 1.67),
-    4: (1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
+    0: (0.98, 1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23),
+    2: (1.05, 1.16, 1.28, 1.44, 1.63, 1.84, 2.05),
+    3: (1.02, 1.13, 1.17, 1.33, 1.42, 1.51, 1.67),
+    4: (1.02, 1.07, 1.16, 1.24, 1.38, 1.43, 1.55),
 }
 
 # Clamp the measured-to-expected rewriting ratio. More than four times the mean is a first clustering or a backlog.
@@ -206,18 +206,27 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
     return DailyBytes(*(float(daily @ column) for column in of_reads))
 
 
-def relative_rewriting(loaded: float, rewritten: float, threshold: float, columns: int = 0) -> float:
+def relative_rewriting(loaded: float, rewritten: float, loads: float, threshold: float, columns: int = 0) -> float:
     """Return a table's rewriting relative to the measured workloads.
 
     Args:
         loaded: Bytes loaded in some time.
         rewritten: Bytes rewritten in the same time.
+        loads: Loads in the same time.
         threshold: The threshold of that time.
         columns: Columns on a curve; 0 for a plain key.
     """
     work = REWRITTEN[columns]
     usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS[: len(work)]), work))
-    return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
+    # One merge more, of as many loads as the threshold, on both sides: few loads may not have caused any yet.
+    merge = threshold * loaded / max(loads, 1)
+    ratio = (rewritten + merge) / (usual + merge) if usual else 1.0
+    return float(np.clip(ratio ** (1 / _freedom(threshold)), LEAST, MOST)) if threshold > 1 else 1.0
+
+
+def _freedom(threshold: float) -> float:
+    """Exponent of a table's relative rewriting: at a threshold of 1, every load rewrites every table."""
+    return 1 - 1 / threshold
 
 
 def costs_by_threshold(
@@ -236,7 +245,7 @@ def costs_by_threshold(
         The cost of each of `THRESHOLDS` that was measured.
     """
     return {
-        threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
+        threshold: rewriting ** _freedom(threshold) * loaded * work + wasted_per_depth * (scan - 1)
         for threshold, work, scan in zip(THRESHOLDS, REWRITTEN[columns], SCAN[columns], strict=False)
     }
 
@@ -282,8 +291,14 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     rewriting = 1.0 if recorded is None else recorded.rewriting
     written, curve = week.written_bytes_per_day, table.key.curve
     # Measured over a week under one threshold: the first days catch up.
-    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
-        rewriting = relative_rewriting(written, week.rewritten_bytes_per_day, recorded.depth, curve)
+    if (
+        recorded is not None
+        and recorded.depth > 1
+        and week.now - recorded.since >= timedelta(days=DAYS)
+        and week.changes
+    ):
+        loaded, rewritten = week.days * written, week.days * week.rewritten_bytes_per_day
+        rewriting = relative_rewriting(loaded, rewritten, len(week.changes), recorded.depth, curve)
     wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
     depth = Policy().depth
     if wasted_per_depth and week.changes:

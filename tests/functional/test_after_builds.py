@@ -115,14 +115,13 @@ class TestReadsOfModels(Clustering):
         assert reason.startswith("depth 2 at the ends of reads is at most 2")
         run(4, None)
         assert "recluster.option.reads" not in self.properties(sql, "events")
-        # A hundred thousand reads a day pay for a threshold of 1.5.
+        # A hundred thousand reads a day pay for a threshold of 1.
         response = run(0, [{"where": "k = 310", "weight": 100000}], depth="auto")[0].adapter_response
         assert response["blocks_rewritten"]
-        above = "depth 3 at the ends of reads is above 1.5"
-        assert response["recluster_reason"] == f"{above}; one round done; 2 blocks left"
+        assert response["recluster_reason"] == "depth 1 at the ends of reads is at most 1"
         properties = self.properties(sql, "events")
         assert properties["recluster.option.depth"] == "auto"
-        assert json.loads(properties["recluster.auto_depth"])["depth"] == 1.5
+        assert json.loads(properties["recluster.auto_depth"])["depth"] == 1
         # A warning as dbt's own: it counts no node of a run as one with a warning, whatever warns.
         assert "reads: left out, 'nope = 1'" in str(run(5, ["nope = 1"], "--warn-error")[0].message)
 

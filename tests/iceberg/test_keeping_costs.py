@@ -143,7 +143,7 @@ def threshold(spark: Any, table: str) -> float | None:
     return None if text is None else json.loads(text)["depth"]
 
 
-@pytest.mark.parametrize(("given", "depth"), [(reads(1000), 1.5), (reads(0.001), 16)], ids=["many reads", "few reads"])
+@pytest.mark.parametrize(("given", "depth"), [(reads(1000), 1), (reads(0.001), 16)], ids=["many reads", "few reads"])
 def test_many_reads_want_a_low_threshold_and_few_a_high_one(spark: Any, table: str, given: Any, depth: float) -> None:
     done = recluster(spark, table, "k", depth="auto", block_rows=100, reads=given)
     assert threshold(spark, table) == depth
@@ -168,7 +168,7 @@ def test_an_automatic_depth_holds_for_a_day(spark: Any, table: str) -> None:
     old = "2020-01-01T00:00:00"
     wrong = ["7", '{"depth": "x"}', '{"depth": 0, "at": 3}']
     for text in (recorded(12, old, old), recorded(12, old, old, -1), *wrong):
-        assert found(text).depth == 1.5, text
+        assert found(text).depth == 1, text
     # How much a table rewrites shows after a week under one threshold; until then it counts as recorded.
     assert found(recorded(1.5, old, old, 2)).rewriting == 0.1  # nothing was rewritten in this week
     assert found(recorded(1.5, datetime.now(timezone.utc).isoformat(), old, 2)).rewriting == 2
