@@ -9,7 +9,7 @@ by depth must pass the same test.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +42,7 @@ class BoxSets:
     candidates: Candidates
     layout: Layout  # of all blocks
     policy: Policy
+    _costs_at_once: dict[int, float] = field(default_factory=dict)
 
     def select(self) -> list[IntArray]:
         """Select loads that pay to be merged alone, and chains, with or without these loads."""
@@ -51,7 +52,7 @@ class BoxSets:
             load = layout.load[member]
             numbers = [number for number in np.unique(load).tolist() if number in layout.samples]
             weighed = [(part, *self._weigh(part)) for part in (member[load == number] for number in numbers)]
-            paying = [(part, saving) for part, saving, price in weighed if saving >= price]
+            paying = [(part, saving - price) for part, saving, price in weighed if saving >= price]
             loads_of.append(([part for part, _ in paying], sum(saving for _, saving in paying)))
             rest[member] = True
             for part, _ in paying:
@@ -61,13 +62,16 @@ class BoxSets:
             group, best, least = int(layout.group[member[0]]), loads, 0.0
             if max(depth.get(group, 0.0), len(loads)) > self._threshold[group]:
                 for others in self._sparsest(member[rest[member]]):
+                    ways = []
                     for own in ([], loads) if loads else ([],):
                         merged = np.sort(np.concatenate([others, *own]))
                         # What loads save alone pays for no other block.
                         saving, price = self._weigh(merged)
                         gain = saving - price - (saved if own else 0.0)
-                        if len(merged) > 1 and gain >= least:
-                            best, least = [merged] if own else [*loads, others], _CLEARLY * gain
+                        ways += [(gain, [merged] if own else [*loads, others])] if len(merged) > 1 else []
+                    gain, way = max(ways, key=lambda way: way[0], default=(-1.0, best))
+                    if gain >= least:
+                        best, least = way, _CLEARLY * gain
             sets += best
         return sets
 
@@ -145,7 +149,23 @@ class BoxSets:
     def _price(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into this many full ``blocks``, which now cost ``cost``."""
         of_copies = self._threshold[group] ** (1 / self.layout.lower.shape[1]) - 1
-        return float(max(of_copies * self._price_of[group] * blocks, _LEAST_SAVING * cost))
+        return float(max(of_copies * self._cost_at_once(group) * blocks, _LEAST_SAVING * cost))
+
+    def _cost_at_once(self, group: int) -> float:
+        """Cost of a block if the whole group were merged: more than a cube's where few values have many rows.
+
+        Without loads of large files it is a cube's: any other price made sorted daily loads worse (`curves.py events`).
+        """
+        if group not in self._costs_at_once:
+            member, cube = np.flatnonzero(self.layout.group == group), self._price_of[group]
+            is_large = (self.layout.load[member] > 0) & (self._rows[member] >= 2 * self._block_rows)
+            if is_large.any() and len(member) <= MOST_BLOCKS_OF_BOXES:
+                points = self._points(member)
+                tree = cut_into_boxes(points, self._block_rows, self.layout.parts, cube)
+                cost = float(box_costs(tree.lower, tree.upper, self.layout.parts).sum())
+                cube = max(cube, cost * self._block_rows / float(points.rows.sum()))
+            self._costs_at_once[group] = cube
+        return self._costs_at_once[group]
 
     def _points(self, member: IntArray) -> Points:
         """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""

@@ -190,7 +190,7 @@ def test_loads_of_one_large_file_do_not_rewrite_the_whole_table(kind):
         rewritten += planned.rows
         table.merge(planned, rest)
         assert max(len(block.rows) for block in table.blocks) <= BLOCK_ROWS
-    assert rewritten <= 2.3 * loads * rows
+    assert rewritten <= 1.9 * loads * rows
     assert table.cost() <= 2.5 * sorted_table(kind, 2, loads * 10, 4).cost()
 
 
