@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import log
 
 import numpy as np
-from workloads import BLOCK_ROWS, LOAD_ROWS, FloatArray, IntArray, Table
+from workloads import LOAD_ROWS, FloatArray, IntArray, Table
 
+from dbt_recluster.advice.cost_model import best_threshold, costs_by_threshold, relative_rewriting
 from dbt_recluster.planner import Policy, plan
 
 Step = Callable[[Table], None]
@@ -22,9 +24,8 @@ def strategy(
     """Return a step that plans and merges, once or until the plan is empty, with limited sets or not."""
 
     def at(threshold: float) -> Step:
-        policy = Policy(depth=threshold, strategy=name, block_rows=BLOCK_ROWS, max_merge_blocks=blocks_of_set)
-
         def step(table: Table) -> None:
+            policy = Policy(depth=threshold, strategy=name, block_rows=table.block_rows, max_merge_blocks=blocks_of_set)
             while True:
                 next_plan = plan(table.blocks(reads=table.reads if with_reads else None), policy)
                 table.merge(next_plan)
@@ -46,15 +47,113 @@ def full_sort(threshold: float) -> Step:
     return step
 
 
-def sort_every(loads: float) -> Step:
-    """Rewrite the whole table every few loads, as `rewrite_data_files` with `rewrite-all` does."""
+def auto_depth(rate: float) -> Step:
+    """`depth: auto`, where a load is a day and brings this many reads of one key each."""
+    depth, rewriting, since, history = 0.0, 1.0, 0, [(0, 0)]  # the rows loaded and rewritten so far
+
+    def step(table: Table) -> None:
+        nonlocal depth, rewriting, since
+        (loaded, before), today = history[max(0, len(history) - 7)], len(history)
+        loaded, rewritten = table.loaded - loaded, history[-1][1] - before
+        if depth > 1 and today - since >= 7:
+            rewriting = relative_rewriting(loaded, rewritten, min(today, 7), depth)
+        costs = costs_by_threshold(loaded / min(today, 7), rewriting, rate * table.block_rows)
+        chosen = best_threshold(costs, depth or None)
+        depth, since = chosen, since if chosen == depth else today
+        strategy("payback")(depth)(table)
+        history.append((table.loaded, table.rewritten))
+
+    return step
+
+
+def below_target(every: float, target: float = np.inf) -> Step:
+    """Every few loads, sort all blocks with fewer rows than the target, in full blocks, together.
+
+    Without a target it is a full sort, as by `rewrite_data_files` with `rewrite-all`, and by iceberg-zamboni 0.7.0: it
+    cuts files by decoded bytes and compares encoded ones, so they stay below its target. Iceberg and iceops 0.1.0 take
+    files below three quarters of it.
+    """
     calls = 0
 
     def step(table: Table) -> None:
         nonlocal calls
         calls += 1
-        if calls % loads == 0:
+        rows = np.array([len(keys) for keys in table.keys])
+        members = np.flatnonzero(rows < target * table.block_rows)
+        if calls % every == 0 and len(members) > 1:
+            table.merge_sets([(members.tolist(), 0)])
+
+    return step
+
+
+def paid_by_reads(rate: float) -> Step:
+    """Sort everything once the reads since the last sort, of one key each, have wasted as many rows as that rewrites.
+
+    This is the counter of OReO (arXiv 2405.04984), between the table as it is and the sorted one.
+    """
+    wasted = 0.0
+
+    def step(table: Table) -> None:
+        nonlocal wasted
+        keys = np.concatenate(table.keys)
+        read = keys[:: max(1, len(keys) // 1024)]
+        wasted += rate * (float(table.opened(read, read).mean()) - 1) * table.block_rows
+        if wasted >= len(keys):
             table.merge_sets([(list(range(len(table.keys))), 0)])
+            wasted = 0.0
+
+    return step
+
+
+def tiers(ratio: float, lazy: bool = False) -> Step:
+    """Merge the runs of a level into one of the next when they are this many; the last level is one run if lazy.
+
+    Source: tiering and lazy leveling of LSM trees (arXiv 2202.04522). Blocks that overlap no other are not rewritten.
+    """
+    unit = 0.0
+
+    def step(table: Table) -> None:
+        nonlocal unit
+        unit = unit or table.loaded / len(set(table.run))
+        last = max(1, int(log(table.loaded / unit, ratio)) - 1)  # the levels before it hold one part in `ratio`
+        deepest = max(table.level)
+        if lazy and 0 < deepest < last:
+            table.level = [last if level == deepest else level for level in table.level]
+        level = 0
+        while level <= max(table.level):
+            levels, run = np.array(table.level), np.array(table.run)
+            merged = set(run[levels == level].tolist())
+            if len(merged) >= ratio and not (lazy and level == last):
+                merged |= set(run[lazy & (levels == last) & (level + 1 == last)].tolist())
+                _merge_runs(table, merged, level + 1)
+            level += 1
+
+    return step
+
+
+def universal(trigger: float) -> Step:
+    """From this many runs on, merge all if they are thrice the oldest, or the younger that are as large as the next.
+
+    Source: universal compaction as in Apache Paimon 1.3, with its default ratios.
+    """
+
+    def step(table: Table) -> None:
+        size = Counter[int]()
+        for run, keys in zip(table.run, table.keys, strict=True):
+            size[run] += len(keys)
+        youngest = sorted(size, reverse=True)
+        if len(youngest) < max(trigger, 2):
+            return
+        oldest = size[youngest[-1]]
+        count = max(1, len(youngest) - int(trigger) + 1)
+        if table.loaded - oldest > 2 * oldest:
+            count = len(youngest)
+        total = sum(size[run] for run in youngest[:count])
+        while count < len(youngest) and total * 1.01 >= size[youngest[count]]:
+            total += size[youngest[count]]
+            count += 1
+        if count > 1:
+            _merge_runs(table, set(youngest[:count]), 1)
 
     return step
 
@@ -152,12 +251,30 @@ def boundary(threshold: float) -> Step:
             members = np.flatnonzero(over[:, deep].any(axis=1))
             if len(members) == 0:
                 return
-            order = members[np.argsort(lower[members])]
-            reach = np.maximum.accumulate(upper[order])
-            start = np.flatnonzero(np.append(True, lower[order][1:] > reach[:-1]))
-            table.merge_sets([(part.tolist(), 0) for part in np.split(order, start[1:])])
+            table.merge_sets([(part.tolist(), 0) for part in _overlapping(table, members)])
 
     return step
+
+
+def _overlapping(table: Table, members: IntArray) -> list[IntArray]:
+    """Split blocks where none is over a key."""
+    order = members[np.argsort(table.lower[members])]
+    reach = np.maximum.accumulate(table.upper[order])
+    return np.split(order, np.flatnonzero(table.lower[order][1:] > reach[:-1]) + 1)
+
+
+def _merge_runs(table: Table, runs: set[int], level: int) -> None:
+    """Merge runs into one of a level; blocks that overlap no other are moved there as they are."""
+    parts = _overlapping(table, np.flatnonzero(np.isin(table.run, list(runs))))
+    table.runs += 1
+    run = table.runs
+    for part in parts:
+        if len(part) == 1:
+            table.level[part[0]], table.run[part[0]] = level, run
+    sets = [(part.tolist(), level) for part in parts if len(part) > 1]
+    kept = len(table.keys) - sum(len(members) for members, _ in sets)
+    table.merge_sets(sets)
+    table.run[kept:] = [run] * (len(table.run) - kept)
 
 
 def _sweep(lower: FloatArray, upper: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -5,15 +5,20 @@
     python benchmarks/frontier.py --seeds 1 2         # measures these seeds, keeps the figures of others
     python benchmarks/frontier.py --only payback      # measures this strategy again, keeps the others' figures
     python benchmarks/frontier.py --only              # measures nothing, prints the stored figures
-    python benchmarks/frontier.py --only --scoreboard 7    # prints who rewrites least at each scan, with this seed
+    python benchmarks/frontier.py --only --scoreboard 7    # prints who rewrites least at each scan, and in total
+    python benchmarks/frontier.py --tpch 0.2 --loads 20    # prints rows rewritten and blocks opened of lineitem
 
 Scan is the mean number of blocks that a read of one random key opens. A strategy is a curve with one point for each
 threshold. At a given scan it counts with the least write amplification of its points of equal or smaller scan.
 Forms of a strategy, "peak" and "peak, once", count as one.
+
+Total cost is blocks rewritten and opened for each load, at some reads of one key for each load. A policy counts with
+its best setting for each rate and workload, known only in hindsight; `auto` chooses its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable
@@ -22,15 +27,31 @@ from pathlib import Path
 
 import command
 import numpy as np
-from competitors import Step, cubes, full_sort, level_bands, overlap_depth, sort_every, strategy
-from workloads import WORKLOADS, Point, best_at, simulate
+import pyarrow.parquet as pq
+from competitors import (
+    Step,
+    auto_depth,
+    below_target,
+    cubes,
+    full_sort,
+    level_bands,
+    overlap_depth,
+    paid_by_reads,
+    strategy,
+    tiers,
+    universal,
+)
+from workloads import WORKLOADS, Point, Table, best_at, blocks_of_load, simulate
 
 RESULTS = Path(__file__).parent / "results" / "frontier.json"
-THRESHOLDS = [1.25, 1.5, 1.6, 1.7, 1.75, 1.8, 1.9, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 16]
+THRESHOLDS = [1, 1.25, 1.5, 1.6, 1.7, 1.75, 1.8, 1.9, 2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 9), 10, 12, 16, 32, 64, 128]
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
 # Numbers of loads, for policies without a threshold.
 LOADS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 33, 50, 100]
+# Reads of one key for each load.
+RATES = [0.1, 1, 10, 100, 1000]
+AUTO = "auto"
 # Below this write amplification nothing is compared: a strategy that does nothing would be as good.
 LEAST = 0.05
 
@@ -51,19 +72,31 @@ STEPS: dict[str, Callable[[float], Step]] = {
     "width, once": strategy("width", repeat=False, blocks_of_set=8),
     "width of whole buckets": strategy("width"),
     "full sort": full_sort,
-    "full sort, every few loads": sort_every,
+    "full sort, every few loads": below_target,
     "overlap depth": overlap_depth,
     "level bands": level_bands,
     "cubes": cubes,
     **{f"cubes, every {loads} loads": partial(cubes, every=loads) for loads in (2, 3, 4, 6, 8)},
+    "below 3/4 of the target, every few loads": partial(below_target, target=0.75),
+    "tiering": tiers,
+    "lazy leveling": partial(tiers, lazy=True),
+    "universal": universal,
+    "paid by reads": paid_by_reads,
+    AUTO: auto_depth,
 }
+
+
+BY_COUNT = ("overlap depth", "level bands", "tiering", "lazy leveling", "universal")
 
 
 def parameters(name: str) -> list[float]:
     """Thresholds, or numbers of loads, to try."""
-    by_loads = name.startswith("cubes") or name.endswith("loads")
     integers = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32]
-    return LOADS if by_loads else integers if name in ("overlap depth", "level bands") else THRESHOLDS
+    if name.startswith("cubes") or name.endswith("loads"):
+        return LOADS
+    if name in (AUTO, "paid by reads"):
+        return RATES
+    return integers[name in ("tiering", "lazy leveling") :] if name in BY_COUNT else THRESHOLDS
 
 
 def measure(workload: str, names: list[str], loads: int, seed: int) -> Strategies:
@@ -146,7 +179,7 @@ def policies(strategies: Strategies) -> dict[str, list[Point]]:
 
 def best_other(strategies: Strategies, scan: float) -> float:
     """Least write amplification of all strategies but ours."""
-    others = [points for name, points in policies(strategies).items() if name != OURS]
+    others = [points for name, points in policies(strategies).items() if name not in (OURS, AUTO)]
     return min((best_at(points, scan) for points in others), default=np.inf)
 
 
@@ -216,6 +249,55 @@ def print_scoreboard(curves: Curves) -> None:
     command.markdown(["policy", "all scans", *(f"scan {scan:g}" for scan in scans), "worst"], rows)
 
 
+def print_costs(curves: Curves) -> None:
+    """Print our total cost to that of each policy at each rate of reads, as geometric mean / greatest."""
+    measured = [(workload, strategies) for workloads in curves.values() for workload, strategies in workloads.items()]
+    found: dict[str, list[list[float]]] = {}
+    for rate in RATES:
+        for workload, strategies in measured:
+            costs = {
+                name: {p.threshold: blocks_of_load(workload) * p.write_amplification + rate * p.scan for p in points}
+                for name, points in policies(strategies).items()
+            }
+            auto, default = costs.pop(AUTO)[rate], costs[OURS][4]
+            best = {name: min(of_policy.values()) for name, of_policy in costs.items()}
+            ours = best.pop(OURS)
+            ratios = {name: ours / cost for name, cost in best.items()}
+            ratios["best depth, over the best other"] = ours / min(best.values())
+            ratios["auto, over the best depth"] = auto / ours
+            ratios["auto, over the best other"] = auto / min(best.values())
+            ratios["depth 4, over the best depth"] = default / ours
+            for name, ratio in ratios.items():
+                found.setdefault(name, [[] for _ in RATES])[RATES.index(rate)].append(ratio)
+    rows = [[name, *(f"{geometric_mean(of):.2f} / {max(of):.2f}" for of in rates)] for name, rates in found.items()]
+    print(f"\nTotal cost of {OURS} at its best depth to that of each\n")
+    command.markdown(["policy", *(f"{rate:g} reads a load" for rate in RATES)], rows)
+
+
+def print_tpch(scale: float, loads: int, block_rows: int) -> None:
+    """Print what policies make of lineitem, which arrives by order key and is clustered by ship date."""
+    with command.own_directory("tpch") as directory:
+        lines = pq.read_table(command.tpch(directory, scale, "lineitem") / "lineitem.parquet", columns=["l_shipdate"])
+    keys = lines["l_shipdate"].cast("int32").to_numpy().astype(float)
+    days = np.random.default_rng(1).choice(np.unique(keys), 100)
+    steps = {
+        "payback, depth 4": strategy("payback")(4),
+        "Zamboni, after each load": below_target(1),
+        "iceops, after each load": below_target(1, 0.75),
+        "full sort, every 5 loads": below_target(5),
+    }
+    rows = []
+    for name, step in steps.items():
+        table, opened = Table(block_rows), []
+        for load in np.array_split(keys, loads):
+            table.load(load)
+            step(table)
+            opened.append(table.opened(days, days).mean())
+        figures = (np.mean(opened), opened[-1], table.rewritten / table.loaded)
+        rows.append([name, str(len(table.keys)), *map(shown, figures)])
+    command.markdown(["policy", "blocks", "a day opens, mean", "at the end", "rows rewritten for each loaded"], rows)
+
+
 def print_thresholds(curves: Curves) -> None:
     """Print mean scan / write amplification over seeds at each threshold, as Markdown."""
     thresholds = [1.5, 2, 3, 4, 6, 8, 12]
@@ -231,16 +313,8 @@ def print_thresholds(curves: Curves) -> None:
     command.markdown(["workload", *(f"depth {threshold:g}" for threshold in thresholds)], rows)
 
 
-def main() -> None:
+def measure_all(options: argparse.Namespace) -> None:
     """Measure what is asked for, store it, and print what is stored."""
-    parser = command.parser(__doc__)
-    parser.add_argument("--only", nargs="*", choices=list(STEPS), help="strategies to measure; default all")
-    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=WORKLOADS)
-    parser.add_argument("--loads", type=int, default=100)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--scoreboard", type=int, nargs="*", metavar="SEED", help="seeds of a table of all policies")
-    parser.set_defaults(json=str(RESULTS))
-    options = parser.parse_args()
     path = Path(options.json)
     names = list(STEPS) if options.only is None else options.only
     curves = stored(path)
@@ -256,7 +330,27 @@ def main() -> None:
     if options.scoreboard is None:
         print_summary(curves, best)
     else:
-        print_scoreboard({seed: curves[seed] for seed in options.scoreboard})
+        chosen = {seed: curves[seed] for seed in options.scoreboard}
+        print_scoreboard(chosen)
+        print_costs(chosen)
+
+
+def main() -> None:
+    """Print policies on lineitem, or measure and print the workloads."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--only", nargs="*", choices=list(STEPS), help="strategies to measure; default all")
+    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--loads", type=int, default=100)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--scoreboard", type=int, nargs="*", metavar="SEED", help="seeds of a table of all policies")
+    parser.add_argument("--tpch", type=float, metavar="SCALE", help="print policies on lineitem of this scale instead")
+    parser.add_argument("--block-rows", type=int, default=50_000, help="of --tpch")
+    parser.set_defaults(json=str(RESULTS))
+    options = parser.parse_args()
+    if options.tpch:
+        print_tpch(options.tpch, options.loads, options.block_rows)
+    else:
+        measure_all(options)
 
 
 if __name__ == "__main__":

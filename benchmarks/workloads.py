@@ -1,6 +1,7 @@
 """Workloads of benchmarks/frontier.py: series of loads, and a table of real keys that receives them.
 
 Keys are floats. A compound key of tenant and time is tenant + time / (last time + 1), which orders like the tuples.
+Loads arrive sorted in full blocks, unsorted in full blocks, as one block, or unsorted in eight quarters of a block.
 """
 
 from __future__ import annotations
@@ -86,6 +87,12 @@ def tenants(random: np.random.Generator, loads: int) -> Iterator[Load]:
         yield Load(keys, lambda at, t=t: np.floor(at * 20) + (at * 20 % 1) * (t + 1) / (loads + 1))  # type: ignore[misc]
 
 
+def few_values(random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Fifty values, each in every load."""
+    for _ in range(loads):
+        yield Load(np.floor(50 * random.random(LOAD_ROWS)), lambda at: np.floor(50 * at))
+
+
 _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
     "uniform": uniform,
     "late 10 %": lambda random, loads: time_ordered(random, loads, 0.1),
@@ -95,8 +102,16 @@ _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
     "backlog": backlog,
     "tenants": tenants,
     "in order": lambda random, loads: time_ordered(random, loads, 0.0),
+    "few values": few_values,
 }
 WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
+WORKLOADS += [f"{name}, {arrival}" for arrival in ("one block", "small blocks") for name in ("uniform", "late 10 %")]
+
+
+def blocks_of_load(workload: str) -> float:
+    """Mean number of full blocks that a load would make."""
+    name, arrival = workload.rsplit(", ", 1)
+    return {"one block": 1, "small blocks": 2}.get(arrival, BLOCKS_PER_LOAD) * (1.5 if name == "backlog" else 1)
 
 
 @dataclass
@@ -143,9 +158,9 @@ class Table:
         self.loaded += len(keys)
         self._add(np.array_split(np.sort(keys), max(1, len(keys) // self.block_rows)), 0)
 
-    def load_unsorted(self, keys: FloatArray, random: np.random.Generator) -> None:
+    def load_unsorted(self, keys: FloatArray, random: np.random.Generator, blocks: int | None = None) -> None:
         """Append a load cut into blocks in the order of arrival, each a run by itself."""
-        for part in np.array_split(random.permutation(keys), max(1, len(keys) // self.block_rows)):
+        for part in np.array_split(random.permutation(keys), blocks or max(1, len(keys) // self.block_rows)):
             self.load(part)
 
     def merge(self, plan: Plan) -> None:
@@ -203,7 +218,10 @@ def simulate(workload: str, threshold: float, step: Callable[[Table], None], loa
     random = np.random.default_rng(seed)
     table, scans = Table(), []
     for load in _LOADS[name](random, loads):
-        if arrival == "sorted" and not load.is_backlog:
+        if arrival in ("one block", "small blocks"):
+            rows, blocks = (BLOCK_ROWS, 1) if arrival == "one block" else (2 * BLOCK_ROWS, 8)
+            table.load_unsorted(load.keys[:rows], random, blocks)
+        elif arrival == "sorted" and not load.is_backlog:
             table.load(load.keys)
         else:
             table.load_unsorted(load.keys, random)
