@@ -6,6 +6,7 @@ once for each doubling, whatever the reads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -86,9 +87,17 @@ class AutoKey:
     def of_table(cls, properties: Mapping[str, str]) -> AutoKey:
         """Read the property; a malformed one counts as empty."""
 
+        def figures(of: Mapping[str, Any]) -> dict[str, Any]:
+            if not math.isfinite(reads := float(of["reads"])):
+                raise ValueError(f"{reads} reads")
+            return {"at": parse_iso_time(of["at"]), "rows": int(of["rows"]), "reads": reads}
+
+        def choice(of: Mapping[str, Any]) -> KeyChoice:
+            key, saved, rewritten = str(parse_cluster_key(of["key"])), int(of["saved"]), int(of["rewritten"])
+            return KeyChoice(key=key, saved=saved, rewritten=rewritten, **figures(of))
+
         def read(value: Mapping[str, Any]) -> AutoKey:
-            choices = (KeyChoice(**{**of, "at": parse_iso_time(of["at"])}) for of in value["choices"])
-            return cls(parse_iso_time(value["at"]), int(value["rows"]), float(value["reads"]), tuple(choices))
+            return cls(**figures(value), choices=tuple(map(choice, value["choices"])))
 
         return AUTO_KEY.load(properties.get(AUTO_KEY), read) or cls()
 
@@ -98,7 +107,7 @@ class AutoKey:
             return AUTO_KEY.dump({})
         value = {**asdict(self), "choices": [asdict(of) for of in self.choices]}
         for of in (value, *value["choices"]):
-            of["at"] = of["at"].isoformat(timespec="seconds")
+            of["at"] = of["at"].isoformat(timespec="milliseconds")
         while len(text := AUTO_KEY.dump(value)) > AUTO_KEY.longest:
             value["choices"].pop(0)
         return text
@@ -110,15 +119,23 @@ class AutoKey:
 
     def is_due(self, now: datetime, rows: int, a_day: float) -> bool:
         """Return whether to compare keys: both the last choice and the last comparison are long ago."""
-        reads, compared = self.reads_until(now, a_day), [] if self.at is None else [(_GROWTH, self.rows, self.reads)]
-        since = [*compared, *((2.0, choice.rows, choice.reads) for choice in self.choices[-1:])]
-        return all(
-            rows >= factor * rows_then or reads >= factor * reads_then for factor, rows_then, reads_then in since
-        )
+        return not self.waits(now, rows, a_day)
+
+    def waits(self, now: datetime, rows: int, a_day: float) -> str:
+        """Return why it is too early to compare keys, or nothing."""
+        reads = self.reads_until(now, a_day)
+
+        def has_grown(since: AutoKey | KeyChoice, factor: float) -> bool:
+            return rows >= factor * since.rows or reads >= factor * since.reads
+
+        if self.choices and not has_grown(self.choices[-1], 2.0):
+            return "neither its rows nor the reads that have run have doubled since the last choice"
+        is_early = self.at is not None and not has_grown(self, _GROWTH)
+        return "few rows and reads since keys were compared last" if is_early else ""
 
     def compared(self, now: datetime, rows: int, a_day: float, found: Comparison) -> AutoKey:
         """Return what to record of a comparison of keys."""
-        rows, reads = max(rows, self.rows), round(self.reads_until(now, a_day), 3)
+        rows, reads = max(rows, self.rows), self.reads_until(now, a_day)
         new = KeyChoice(now, found.best.key, round(found.saved), round(found.rewritten), rows, reads)
         return AutoKey(now, rows, reads, (*self.choices, *([new] if found.pays else [])))
 
@@ -157,12 +174,9 @@ def auto_key(
     with suppress(ClusterKeyError):
         own = table.key
     rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))
-    why = _obstacle(table, options, a_day)
-    if not why and not state.is_due(now, rows, a_day):
-        why = "neither its rows nor the reads that have run have doubled since it was chosen"
-        why = why if own else "few rows and reads since keys were compared last"
+    why = _obstacle(table, options, a_day) or state.waits(now, rows, a_day)
     if why or not tries:
-        return ChosenKey(own, why or "the next recluster chooses", state)
+        return ChosenKey(own, why or "the next recluster compares keys", state)
     try:
         found = found or suggest_key(table, (), options)
     except ClusterKeyError as e:  # no column that reads restrict can be a key

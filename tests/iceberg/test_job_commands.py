@@ -212,7 +212,7 @@ def test_auto_chooses_and_changes_a_key_without_a_project(spark: Any, sales: str
     every = "--namespace", sales
     code, answers = as_json("information", *every)
     assert (code, list(answers), answers["t"]["error"]) == (0, ["t"], None)
-    assert answers["t"]["reason"] == f"{table}: no key yet: the next recluster chooses"
+    assert answers["t"]["reason"] == f"{table}: no key yet: the next recluster compares keys"
     code, answers = as_json("recluster", *every)
     assert (code, answers["t"]["cluster_key"], answers["t"]["blocks_in"]) == (0, "hilbert(id, k)", 6)
     properties = dict(map(tuple, spark.sql(f"show tblproperties {table}").collect()))

@@ -16,7 +16,7 @@ BYTES = st.floats(0, 1e12)
 COSTS = st.lists(st.tuples(BYTES, BYTES, BYTES), min_size=1, max_size=4)
 
 
-@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 10**9), st.floats(1e-3, 1e6), COSTS), max_size=60))
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 10**9), st.floats(1e-9, 1e9), COSTS), max_size=60))
 def test_the_key_changes_at_most_once_for_each_doubling(
     steps: Sequence[tuple[float, int, float, Sequence[tuple[float, float, float]]]],
 ) -> None:
@@ -24,7 +24,7 @@ def test_the_key_changes_at_most_once_for_each_doubling(
     for days, rows, a_day, costs in steps:
         now += timedelta(days=days)
         if state.is_due(now, rows, a_day):
-            keys = [KeyCosts(str(number), *of) for number, of in enumerate(costs)]
+            keys = [KeyCosts(f"k{number}", *of) for number, of in enumerate(costs)]
             found = compare_keys(KeyCosts("", 2e12), keys)
             state = AutoKey.of_table({"recluster.auto_key": state.compared(now, rows, a_day, found).text()})
             changes += [state] if found.pays else []
@@ -33,6 +33,14 @@ def test_the_key_changes_at_most_once_for_each_doubling(
     if changes:
         first, last = changes[0], changes[-1]
         assert len(changes) <= 1 + log2(last.rows / first.rows) + log2(last.reads / first.reads) + 1e-9
+
+
+def test_a_damaged_record_counts_as_none() -> None:
+    found = Comparison(KeyCosts("k", 1.0), 1e9, 1.0)
+    whole = AutoKey().compared(START, 10, 1.0, found).text()
+    assert AutoKey.of_table({"recluster.auto_key": whole}).choices[0].key == "k"
+    for part, damaged in (('"reads":1.0', '"reads":Infinity'), ('"saved":1', '"saved":{},"x":1'), ('"k"', '"k; drop"')):
+        assert AutoKey.of_table({"recluster.auto_key": whole.replace(part, damaged)}) == AutoKey()
 
 
 @given(BYTES, COSTS)
