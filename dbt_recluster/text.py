@@ -48,8 +48,9 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the first 60 characters of a text, as one line."""
-    return " ".join(text.split())[:60]
+    """Return at most 60 characters of a text, as one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:57]}..."
 
 
 def span(low: str, high: str) -> str:

@@ -220,7 +220,7 @@ def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
     best, own = candidates[0], next((key for key in candidates if key.is_own), None)
     if best.gain < LEAST_GAIN and best.blocks < LEAST_FULL_BLOCKS:
         count = count_noun(best.blocks, "block")
-        return f"Do not cluster it yet: its rows make {count} of block_rows rows, of which a query skips few"
+        return f"Do not cluster it yet: it would have {count}, of which a query skips few"
     if best.gain < LEAST_GAIN:
         what = f"Keep {best.name}" if best.is_own else "Do not cluster it"
         return f"{what}: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
