@@ -91,7 +91,8 @@ def recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
         chosen = auto_key(call.opened, given)
         changes = {**changes, **chosen.properties}
         if chosen.key is None:
-            return _left_as_loaded(call, given, chosen, changes)
+            left = _left_as_loaded(call, given, chosen, changes)
+            return replace(left, warnings=[*call.opened.reads.follow(given.reads), *warnings])
         if chosen.is_new:
             table, chose = call.opened.under(chosen.key), chosen.text()
     if given.depth == options.AUTO:

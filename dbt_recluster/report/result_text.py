@@ -89,7 +89,8 @@ def model_line(result: ReclusterResult) -> str:
     if not result.rounds:
         now = standing(depth, threshold)
         waits = now and result.waits_for
-        return f"{now}; next recluster after {waits}" if waits else _caused(now, result)
+        chose = f"; {result.purpose}" if result.purpose else ""
+        return f"{now}{chose}; next recluster after {waits}" if waits else _caused(now, result)
     change = f"depth {depths(result.depth_before, depth)}"
     above = f"above {threshold:.4g}" if is_above else ""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
@@ -136,7 +137,7 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     if not result.rounds:
         if result.suspended:
             return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
-        return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}"
+        return f"{name}: {not_reclustered(result) if result.limited else f'nothing to do, {outcome}'}{purpose}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     change = f"depth {depths(result.depth_before, result.depth_after)}"
     done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}{purpose}", change]
@@ -512,7 +513,7 @@ def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
         ends = {"=": lower} if lower == upper else {"from": lower, "to": upper}
         asked.append(" ".join([column, *(f"{word} {end}" for word, end in ends.items() if end is not None)]))
     origin = f" ({read['imported_from']})" if read["imported_from"] else ""
-    start = (f"{read['source']}{origin}", f"{read['weight']:.3g}")
+    start = (f"{read['source']}{origin}", f"{read['weight']:,.{'0f' if read['weight'] >= 100 else '3g'}}")
     if read["blocks"] is None:
         return (*start, "-", "-", "-", f"{', '.join(asked)} (not of the key)")
     figures = f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"])

@@ -55,6 +55,10 @@ class TestAutoKey(Clustering):
         assert self.order(sql, "events") == "shop ASC NULLS FIRST"
         suggestion = operate("suggest_cluster_by", "{table: events}")
         assert "cluster_by: auto keeps shop: neither its rows nor the reads" in suggestion
+        # Without its sort order, the key is the one that is recorded.
+        sql("alter table {schema}.events write unordered")
+        (line,) = operate_json("clustering_overview", "{table: events, format: json}")["tables"]
+        assert (line["verdict"], line["cluster_key"]) == ("well clustered", "shop")
         history = operate("clustering_history", "{table: events}")
         assert history.count(" auto chose ") == 2
         # The key survives a rebuild, and its table is sorted by it.
@@ -99,6 +103,19 @@ class TestAutoKey(Clustering):
         run("made", gone, *words, **{**made, "cluster_by": []})
         assert self.order(sql, "made") == ""
         assert not self.properties(sql, "made").keys() & {AUTO_KEY, CLUSTER_BY}
+
+    def test_a_choice_that_waits_and_columns_that_are_gone(self, project: Any, sql: Any, run: Any) -> None:
+        given: dict[str, Any] = {"cluster_by": "auto", "block_rows": 500, "on_schema_change": "sync_all_columns"}
+        words = ("--vars", '{"rows": 6000}')
+        message = run("waiting", QUERY, *words, "--warn-error", passes=False, **given, recluster_reads=["nope = 3"])
+        assert "reads: left out, 'nope = 3'" in message
+        chose = run("waiting", QUERY, *words, **given, recluster_reads=reads("shop"), recluster_after={"commits": 9})
+        assert "above 4; auto chose shop: " in chose
+        assert chose.endswith("next recluster after 7 more commits)")
+        # A dropped column takes its key along; a new one is chosen at once.
+        gone = QUERY.replace(", pmod(hash(id * 7), 500) as shop", "")
+        assert "auto chose k: " in run("waiting", gone, *words, **given, recluster_reads=reads("k"))
+        assert self.order(sql, "waiting") == "k ASC NULLS FIRST"
 
     def test_seeds_snapshots_columns_of_that_name_and_wrong_uses(self, project: Any, sql: Any, run: Any) -> None:
         results = [*run_dbt(["seed"]), *run_dbt(["build", "--select", "other", "history"])]
