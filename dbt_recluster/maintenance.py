@@ -44,6 +44,7 @@ from dbt_recluster.clustering.information import (
     table_information,
 )
 from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, Unpack
+from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
 from dbt_recluster.clustering.result import ReclusterResult as ReclusterResult

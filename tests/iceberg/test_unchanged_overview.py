@@ -45,7 +45,7 @@ def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any
 def test_the_overview_of_an_unchanged_table_reads_no_block(
     spark: Any, name: str, reads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ReclusterOptions(depth=2, block_rows=100, reads=reads)
+    options = ReclusterOptions.parse(depth=2, block_rows=100, reads=reads)
     assert seen(spark, name, options).verdict == "deep"
     Recluster(ClusteredTable(spark, name, "k"), options).run()
     with monkeypatch.context() as patched:
