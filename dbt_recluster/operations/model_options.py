@@ -163,10 +163,9 @@ def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str,
     ``sort_order`` is empty if it has the recorded key.
     """
     names = {CLUSTER_BY: "cluster_by", **{of.table_property: n for n, of in MODEL_OPTIONS.items() if of.is_recorded}}
-    if AUTO_KEY in properties:
-        properties, sort_order = {**properties, CLUSTER_BY: AUTO}, ""
     recorded = ((name, text) for name, text in properties.items() if name in names)
     key = {"cluster_by": ("sort order", sort_order, "sort order")} if sort_order else {}
+    key = {"cluster_by": (str(AUTO_KEY), AUTO, "table property")} if AUTO_KEY in properties else key
     return {names[name]: (name, text, "table property") for name, text in recorded} | key
 
 

@@ -146,7 +146,9 @@ def _cut_steps(plans: Sequence[GroupPlan], types: Mapping[str, str], block: str)
 def partition_salts(spark: SparkSession, partitions: int) -> list[int]:
     """Return, for each partition, an integer that Spark's hash partitioning sends there."""
     tried = partitions * (20 + partitions.bit_length())  # 1 of 10**8 such tries misses a partition
-    sent = spark.sql(f"select transform(sequence(0, {tried}), salt -> pmod(hash(salt), {partitions}))").first()
+    # From a value, so that the driver computes it without a job.
+    query = f"select transform(sequence(0, {tried}), salt -> pmod(hash(salt), {partitions})) from values (0)"
+    sent = spark.sql(query).first()
     assert sent is not None
     salts = np.unique(sent[0], return_index=True)[1].tolist()
     assert len(salts) == partitions
