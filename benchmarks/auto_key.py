@@ -133,7 +133,7 @@ def auto(mix: FloatArray, a_day: float, *, is_logged: bool) -> Choose:
     def choose(day: int, table: Table, by_sort: FloatArray) -> int | None:
         nonlocal state
         now, rows = START + timedelta(days=day), len(table.rows)
-        if rows < LEAST_FULL_BLOCKS * BLOCK or not state.is_due(now, rows, a_day):
+        if rows < LEAST_FULL_BLOCKS * BLOCK or state.waits(now, rows, a_day):
             return table.key
         left = [faded(START + timedelta(days=past), now) if is_logged else past == day for past in range(day + 1)]
         *by_key, unsorted = (by_sort @ (a_day * (left @ mix[: day + 1]) / sum(left))).tolist()

@@ -117,12 +117,8 @@ class AutoKey:
         days = 1.0 if self.at is None else max(timedelta(), now - self.at) / timedelta(days=1)
         return self.reads + a_day * days
 
-    def is_due(self, now: datetime, rows: int, a_day: float) -> bool:
-        """Return whether to compare keys: both the last choice and the last comparison are long ago."""
-        return not self.waits(now, rows, a_day)
-
     def waits(self, now: datetime, rows: int, a_day: float) -> str:
-        """Return why it is too early to compare keys, or nothing."""
+        """Return why it is too early to compare keys, or nothing if the last choice and comparison are long ago."""
         reads = self.reads_until(now, a_day)
 
         def has_grown(since: AutoKey | KeyChoice, factor: float) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -22,7 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_state import Failure
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, Stop, Verdict
 from dbt_recluster.exceptions import ClusterKeyError, KeyTypeError, UnsupportedTableError
-from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.planner import Plan, Reason
 
@@ -134,34 +133,29 @@ def table_overview(
     if failure is not None and last is not None and parse_iso_time(last) > parse_iso_time(failure.at):
         failure = None
     facts = Facts(suspension=str(table.suspension or ""), failure=failure.error if failure else "")
-    if table.cluster_by is None and table_cluster_key(table.iceberg) is None and not _has_recorded_key(table):
-        is_auto = AUTO_KEY in table.iceberg.properties
-        why = auto_key(table, options, tries=False).text() if is_auto else "it has no cluster key"
-        facts = replace(facts, keyless=why)
-    else:
-        try:
-            key = table.key
-            check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
-        except (KeyTypeError, UnsupportedTableError) as e:
-            facts = replace(facts, refusal=str(e))
+    try:
+        key = table.key
+        check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
+    except (KeyTypeError, UnsupportedTableError) as e:
+        facts = replace(facts, refusal=str(e))
+    except ClusterKeyError:
+        if table.cluster_by is None and AUTO_KEY in table.iceberg.properties:
+            facts = replace(facts, keyless=auto_key(table, options, tries=False).text())
+        elif table.cluster_by is None and table.own_key is None:
+            facts = replace(facts, keyless="it has no cluster key")
         else:
-            planned, measured = _from_blocks(table, options, prices, exact=exact)
-            facts = replace(planned, suspension=facts.suspension, failure=facts.failure)
-            depth, threshold = planned.plan.depth, planned.plan.threshold
-            figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
+            raise
+    else:
+        planned, measured = _from_blocks(table, options, prices, exact=exact)
+        facts = replace(planned, suspension=facts.suspension, failure=facts.failure)
+        depth, threshold = planned.plan.depth, planned.plan.threshold
+        figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
     found = table_standing(table, options, facts)
     if found.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
         need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
         notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
         found = replace(found, reasons=(*found.reasons, *notes))
     return Overview(table.name, found.verdict, found.text, found.cause, **figures)
-
-
-def _has_recorded_key(table: ClusteredTable) -> bool:
-    """Whether a table without a sort order is reclustered by the key that its properties record."""
-    with suppress(ClusterKeyError):
-        return bool(table.key.fields)
-    return False
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

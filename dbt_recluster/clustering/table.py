@@ -137,17 +137,25 @@ class ClusteredTable:
         """The table's columns; raises UnsupportedTableError if Spark cannot read the table."""
         return self.iceberg.columns()
 
+    @property
+    def own_key(self) -> ClusterKey | None:
+        """The key of the table itself, unchecked: its sort order, else what a model has set; None for neither.
+
+        Raises:
+            ClusterKeyError: The sort order is no key, or the property of the model.
+        """
+        iceberg = self.iceberg  # the last says why the sort order is none
+        return valid_cluster_key(iceberg) or recorded_key(iceberg.properties) or table_cluster_key(iceberg)
+
     @cached_property
     def key(self) -> ClusterKey:
-        """The cluster key, by default the sort order, else what a model has set, checked against the columns.
+        """The cluster key, by default the table's own, checked against its columns.
 
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
             NoKeyYetError: ``cluster_by: auto`` has chosen none yet.
         """
-        iceberg, key = self.iceberg, self.cluster_by
-        if key is None:  # the last says why the sort order is none
-            key = valid_cluster_key(iceberg) or recorded_key(iceberg.properties) or table_cluster_key(iceberg)
+        key = self.own_key if self.cluster_by is None else self.cluster_by
         if key is None:
             if AUTO_KEY in self.iceberg.properties:
                 raise NoKeyYetError(f"{self.name} has no cluster key yet: cluster_by is auto")

@@ -13,11 +13,7 @@ from dbt_recluster.clustering import options
 from dbt_recluster.clustering.conditions import block_count
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.result import Progress as Progress
-from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
-from dbt_recluster.clustering.result import ReclusterResult as ReclusterResult
-from dbt_recluster.clustering.result import Round as Round
-from dbt_recluster.clustering.table import ClusteredTable as ClusteredTable
+from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.verdict import Facts, Stop, decide, reason_text
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import sort_order
@@ -139,9 +135,8 @@ def gain_first(calls: list[Call]) -> list[Call]:
     def loss(call: Call) -> float:
         stop_if_interrupted()
         try:
-            return -recluster_estimate(
-                replace(call)
-            ).gain_per_byte  # the call itself opens the table when its turn comes
+            # The call itself opens the table when its turn comes.
+            return -recluster_estimate(replace(call)).gain_per_byte
         except Exception as e:
             stop_if_interrupted(e)
             return 0.0  # its own run raises it again

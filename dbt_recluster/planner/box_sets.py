@@ -42,7 +42,7 @@ class BoxSets:
     candidates: Candidates
     layout: Layout  # of all blocks
     policy: Policy
-    _costs_at_once: dict[int, float] = field(default_factory=dict)
+    _costs_at_once: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def select(self) -> list[IntArray]:
         """Select loads that pay to be merged alone, and chains, with or without these loads."""

@@ -137,6 +137,11 @@ def test_a_property_that_is_no_key(spark: Any, sales: str, run: Any) -> None:
     spark.sql(f"alter table {table} write unordered")
     code, _, err = run("recluster", table)
     assert (code, "table property recluster.cluster_by" in err) == (2, True)
+    # A sort order that is no key does not either where the model's is recorded.
+    spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k')")
+    spark.sql(f"alter table {table} write locally ordered by k desc")
+    code, out, _ = run("overview", table)
+    assert (code, "well clustered" in out) == (0, True)
 
 
 def test_tables_that_fail_have_a_line_each(spark: Any, sales: str, run: Any, as_json: Any) -> None:

@@ -23,7 +23,7 @@ def test_the_key_changes_at_most_once_for_each_doubling(
     state, now, changes = AutoKey(), START, list[AutoKey]()
     for days, rows, a_day, costs in steps:
         now += timedelta(days=days)
-        if state.is_due(now, rows, a_day):
+        if not state.waits(now, rows, a_day):
             keys = [KeyCosts(f"k{number}", *of) for number, of in enumerate(costs)]
             found = compare_keys(KeyCosts("", 2e12), keys)
             state = AutoKey.of_table({"recluster.auto_key": state.compared(now, rows, a_day, found).text()})
@@ -72,7 +72,7 @@ def drifting(begin: Sequence[float], end: Sequence[float], a_day: float, backlog
     for day, mix in enumerate(mixes):
         size, now = backlog + day + 1, START + timedelta(days=day)
         opened = a_day * size * (1 - 0.95 * mix)
-        if state.is_due(now, int(1000 * size), a_day):
+        if not state.waits(now, int(1000 * size), a_day):
             keys = [KeyCosts(str(key), of, 1.5, size * (key != own)) for key, of in enumerate(opened.tolist())]
             found = compare_keys(KeyCosts("", a_day * size) if own < 0 else keys[own], keys)
             state = state.compared(now, int(1000 * size), a_day, found)

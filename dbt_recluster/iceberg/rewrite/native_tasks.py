@@ -447,7 +447,9 @@ def _with_dictionary(row_group: Any, parquet: Mapping[str, Any]) -> Iterator[str
             continue
         values = column.drop_null()
         dictionary = values.unique()
-        indices = len(values) * max(0, len(dictionary) - 1).bit_length() // 8
+        # Packed by eights, with a byte for each 63 of these and one for all.
+        eights = -(-len(values) // 8)
+        indices = 1 + eights * max(0, len(dictionary) - 1).bit_length() + -(-eights // 63)
         is_small = size(dictionary) <= parquet["dictionary_pagesize_limit"]
         if not len(values) or (is_small and size(dictionary) + indices < size(values)):
             yield path
