@@ -36,7 +36,7 @@ from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
 from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
 from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET, FORMAT, METRICS, PRICES, TABLE
-from dbt_recluster.operations.declaration import Answer, Call, RunBudget, record_metrics
+from dbt_recluster.operations.declaration import Answer, Call, RunBudget, Spending, record_metrics
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, ModelOptions, is_similar
 from dbt_recluster.operations.targets import CLUSTERED, Target, target_of
 from dbt_recluster.report.result_text import model_line, not_reclustered, recluster_line
@@ -74,7 +74,7 @@ class DbtRun:
     def __init__(self, adapter: SparkAdapter, tables: ExistingTables) -> None:
         self._adapter = adapter
         self.tables = tables
-        self.budget = RunBudget()
+        self._spent = Spending()
         self._warned: set[str] = set()
         self.failed: set[str] = set()  # ids of the nodes whose recluster failed
         self._metrics: Path | None = None
@@ -108,9 +108,9 @@ class DbtRun:
 
     def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the settings."""
-        self.budget.total = settings.budget
+        budget = RunBudget(settings.budget, self._spent)
         failures = FailureFile(Path(self._adapter.config.project_target_path) / "recluster_failures.json")
-        return DbtContext(self._adapter, self.tables, self.budget, trigger, settings.off_by, failures)
+        return DbtContext(self._adapter, self.tables, budget, trigger, settings.off_by, failures)
 
     def measure(self, macros: Mapping[str, Any], settings: RunVars) -> None:
         """Measure a node's table at the end of the run for the metrics, whatever becomes of the node."""

@@ -25,7 +25,7 @@ from dbt_recluster.clustering.table_reads import compact
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types
-from dbt_recluster.iceberg.rewrite.sample import choose_split_points
+from dbt_recluster.iceberg.rewrite.sample import choose_split_points, sample_rows
 from dbt_recluster.iceberg.sort_order import bounds_width, table_cluster_key
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
@@ -357,13 +357,13 @@ class Query(NamedTuple):
 
 
 class SampledRows:
-    """A random sample of the columns among ``names`` that have bounds, of all rows if there are few."""
+    """A sample of the columns among ``names`` that have bounds, of all rows if there are few."""
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
         metadata, kinds = table.metadata(), range_types(table.columns.types)
         names = [name for name in names if name in kinds]
         rows = int(metadata.rows.sum())
-        sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
+        sample = sample_rows(table.iceberg, names, rows, SAMPLE_ROWS)
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
         # Another commit may have come between.
         sample, block = sample.filter(block.is_valid()), block.drop_null()

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.clustering.options import digest, parse_number
+from dbt_recluster.clustering.process_cache import CACHE
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import curve_properties
 from dbt_recluster.clustering.verdict import Facts, Stop, decide
@@ -45,8 +46,6 @@ logger = logging.getLogger(__name__)
 
 # In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
-# The last rules, the snapshot and the empty plan of each table for which this process found nothing to do.
-_REMEMBERED: dict[str, tuple[str, int, Plan]] = {}
 
 
 class Checkpoint:
@@ -80,13 +79,12 @@ class Checkpoint:
         """Remember in this process that a plan of a snapshot is empty; None is the snapshot of an empty table."""
         is_of_main = self._table.iceberg.branch is None
         if snapshot_id is not None and self.where is None and is_of_main and self._still_holds():
-            _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id, planned
+            CACHE.remember_empty_plan(self._table.iceberg.uuid, digest(self._rules), snapshot_id, planned)
 
     @property
     def remembered(self) -> tuple[int, Plan] | None:
         """The snapshot and the empty plan that this process remembers by the same rules, or None."""
-        known = _REMEMBERED.get(self._table.iceberg.uuid)
-        return known[1:] if known is not None and known[0] == digest(self._rules) else None
+        return CACHE.empty_plan(self._table.iceberg.uuid, digest(self._rules))
 
     @property
     def is_well_clustered(self) -> bool:

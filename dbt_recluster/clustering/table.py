@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.process_cache import CACHE
 from dbt_recluster.clustering.table_curve import TableCurve
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.table_state import Failure, Suspension
@@ -51,28 +51,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ClusterBy = str | Sequence[str] | ClusterKey
-
-# The blocks of snapshots for the next operation or build, which opens its table anew; last used, last. By manifest
-# list, snapshot, schema and key: a copy shares the table's uuid, and two entries of a catalog for one table may evolve
-# apart under equal ids of a schema.
-_BLOCKS: dict[tuple[str, int, str, str], BlockMetadata] = {}
-_LOCK = threading.Lock()
-# They take 46 MB with paths of 110 characters and a key of one number.
-_MOST_CACHED_BLOCKS = 250_000
-
-
-def _kept_blocks(key: tuple[str, int, str, str], read: Callable[[], BlockMetadata]) -> BlockMetadata:
-    """Return the blocks of a snapshot, from the cache if it has them."""
-    with _LOCK:
-        blocks = _BLOCKS.get(key)
-    blocks = read() if blocks is None else blocks
-    if len(blocks) <= _MOST_CACHED_BLOCKS:
-        with _LOCK:
-            _BLOCKS.pop(key, None)
-            _BLOCKS[key] = blocks
-            while sum(map(len, _BLOCKS.values())) > _MOST_CACHED_BLOCKS:
-                del _BLOCKS[next(iter(_BLOCKS))]
-    return blocks
 
 
 @dataclass(frozen=True)
@@ -284,7 +262,7 @@ class ClusteredTable:
             manifests = self.iceberg.manifest_list(snapshot_id)
             place = (manifests, snapshot_id, self.iceberg.schema_json, str(self.key))
             read = partial(read_blocks, self.iceberg, self.key, snapshot_id)
-            self._metadata[snapshot_id] = _kept_blocks(place, read)
+            self._metadata[snapshot_id] = CACHE.blocks(place, read)
         return self._metadata[snapshot_id]
 
     def blocks(

@@ -28,7 +28,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
-from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys
+from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys, sample_rows
 from dbt_recluster.iceberg.table_properties import CURVE_PREFIX, curve_property
 from dbt_recluster.key.box_tree import Points
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField, parse_cluster_key
@@ -202,7 +202,7 @@ class TableCurve:
     def _sample_of_table(self, rows: int) -> SampledLoad:
         """Sample the rows of the whole table."""
         fields = self._key.on_curve
-        sample = self._iceberg.sample([field.column for field in fields], rows, _MOST_ROWS)
+        sample = sample_rows(self._iceberg, [field.column for field in fields], rows, _MOST_ROWS)
         values = [sample.column(f"column_{number}").combine_chunks() for number in range(len(fields))]
         columns = [field.transform.values(column) for field, column in zip(fields, values, strict=True)]
         return SampledLoad([_as_boundaries(column) for column in columns], rows / max(1, len(sample)))

@@ -20,7 +20,6 @@ from dbt_recluster.iceberg.session.jvm import (
     STRING,
     JavaFunctions,
     activate,
-    collect_arrow,
     java_items,
     java_list,
     java_map,
@@ -29,7 +28,7 @@ from dbt_recluster.iceberg.session.jvm import (
 )
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
-from dbt_recluster.key.columns import Columns, quote_path
+from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.sql import literals
 from dbt_recluster.key.types import Time, column_type
 from dbt_recluster.names import canonical_name, table_lock
@@ -327,7 +326,7 @@ class IcebergTable:
 
         self._check_schema_of_snapshot()
         # spark.table() would load the metadata again.
-        with self._as_unsupported():
+        with self.as_unsupported():
             schema = self.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
         fields = StructType.fromJson(json.loads(schema.json())).fields
         # The text of a struct's type, unlike the type, does not quote names such as `a,b`.
@@ -398,24 +397,6 @@ class IcebergTable:
         load = self.iceberg.spark.SparkTableUtil.loadMetadataTable
         return DataFrame(load(java_session(self.spark), self.java, kind), self.spark)
 
-    def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
-        """Return a random sample of about ``limit`` of the table's ``rows`` rows.
-
-        It has the column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts
-        as from :func:`decoded_text`.
-        """
-        from pyspark.sql import functions as F
-
-        # Not spark.table(): on v3 tables it drops the row ids silently.
-        reader = self.spark.read.format("iceberg")
-        frame = (reader.option("versionAsOf", self.branch) if self.branch else reader).load(self.identifier)
-        if rows > limit:
-            frame = frame.sample(fraction=limit / rows, seed=1)
-        values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
-        with self._as_unsupported():
-            sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
-        return pa.table([decoded_text(column) for column in sampled.columns], sampled.column_names)
-
     def printed(self, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
         """Return values of one type as Spark prints them, in UTC; binary as hex. Times may be microseconds."""
         if isinstance(kind := column_type(spark_type), Time):
@@ -425,7 +406,8 @@ class IcebergTable:
         row = self.spark.sql(f"select {texts}").first() if values else None
         return [str(text) for text in row[0]] if row is not None else []
 
-    def _as_unsupported(self) -> AbstractContextManager[None]:
+    def as_unsupported(self) -> AbstractContextManager[None]:
+        """Return a context that raises an error of Spark as UnsupportedTableError."""
         return raise_as(UnsupportedTableError, f"{self.name} cannot be read by Spark", explain=self.explain)
 
     def explain(self, error: BaseException) -> str:

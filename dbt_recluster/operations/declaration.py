@@ -60,16 +60,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Spending:
+    """The bytes that a run has rewritten under its budget."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.bytes = 0
+
+
+@dataclass(frozen=True)
 class RunBudget:
     """The bytes that a run may rewrite, such as dbt's var ``recluster_max_bytes``, or no limit.
 
     Under a budget, tables are reclustered one at a time: two at once could each spend all that is left.
     """
 
-    def __init__(self, total: int | None = None) -> None:
-        self.total = total
-        self._lock = threading.Lock()
-        self._spent = 0
+    total: int | None = None
+    spent: Spending = field(default_factory=Spending)
 
     @contextmanager
     def limit(self, own: int | None) -> Iterator[int | None]:
@@ -77,15 +84,15 @@ class RunBudget:
         if self.total is None:
             yield own
             return
-        with self._lock:
-            left = self.total - self._spent
+        with self.spent.lock:
+            left = self.total - self.spent.bytes
             if left <= 0:
                 raise BudgetSpentError(f"the {self.total} bytes of var {BUDGET.var} are spent in this run")
             yield left if own is None else min(left, own)
 
     def spend(self, count: int) -> None:
         """Count rewritten bytes, while the budget is reserved."""
-        self._spent += count
+        self.spent.bytes += count
 
 
 class Context(ABC):

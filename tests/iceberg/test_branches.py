@@ -15,6 +15,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
+from dbt_recluster.iceberg.rewrite.sample import sample_rows
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, SETTLED
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
@@ -220,4 +221,4 @@ def test_the_command_and_a_session_that_writes_to_the_branch(spark: Any, schema:
         assert checksum(spark, f"{name} version as of 'audit'")[0] == 7000
     assert head(spark, name) == main
     assert checksum(spark, name)[0] == 6000
-    assert len(ClusteredTable(spark, name).on_branch("audit").iceberg.sample(["id"], 7000, 7000)) == 7000
+    assert len(sample_rows(IcebergTable.load(spark, name).on_branch("audit"), ["id"], 7000, 7000)) == 7000

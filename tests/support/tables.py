@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sessions import checksum as checksum
 
-from dbt_recluster.clustering import checkpoint
+from dbt_recluster.clustering.process_cache import CACHE
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
@@ -91,7 +91,7 @@ def merge_method(method: str | None) -> Iterator[None]:
 
 def forget_checkpoints() -> None:
     """Forget the checkpoints that this process remembers, as if it had just begun."""
-    checkpoint._REMEMBERED.clear()
+    CACHE.clear()
 
 
 def create_table(

@@ -1,5 +1,6 @@
-"""One pass over the key columns of a round's file groups: a sorted sample of each, and which files are sorted.
+"""Systematic samples of rows: one of each stride.
 
+One pass over the key columns of a round's file groups takes a sorted sample of each, and tells which files are sorted.
 The sample says where to split a group into new blocks. Each has at most its limit of rows and, unless it is the last,
 at least half of that. The rows of one key value stay together unless they do not fit into one block.
 """
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, decoded_text
 from dbt_recluster.iceberg.metadata.block_metadata import codes_of, numbers
 from dbt_recluster.iceberg.rewrite.file_groups import BlockStart, FileGroup, staged
 from dbt_recluster.iceberg.session.jobs import job_step
@@ -119,6 +120,28 @@ def sample_keys(
     return [rows.filter(pc.equal(rows[_GROUP], number)) for number in range(len(groups))]
 
 
+def sample_rows(table: IcebergTable, columns: Sequence[str], rows: int, most: int) -> pa.Table:
+    """Return about ``most`` of the ``rows`` rows of a whole table, or all if they are no more.
+
+    They have the column ``path``, the block of each row, and ``columns`` as ``column_0``, ``column_1``..., texts as
+    from :func:`decoded_text`.
+    """
+    # Not spark.table(): on v3 tables it drops the row ids silently.
+    reader = table.spark.read.format("iceberg")
+    frame = (reader.option("versionAsOf", table.branch) if table.branch else reader).load(table.identifier)
+    named = (f"{quote_path(name)} as column_{place}" for place, name in enumerate(columns))
+    frame = frame.selectExpr("monotonically_increasing_id() as place", "_file as path", *named)
+    with table.as_unsupported():
+        sampled = collect_arrow(frame.where(_is_chosen(math.ceil(max(rows, 1) / most))).drop("place"))
+    return pa.table([decoded_text(column) for column in sampled.columns], sampled.column_names)
+
+
+def _is_chosen(stride: int) -> str:
+    """Return the predicate of one row of each stride, by the column ``place``."""
+    row, step = f"(place & {(1 << _ROW_BITS) - 1}L)", f"{stride}L"
+    return f"{row} % {step} = (({row} div {step}) * {_SCATTER}L) % {step}"
+
+
 def _read(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
 ) -> tuple[pa.Table, bool]:
@@ -133,7 +156,6 @@ def _read(
     bounding = kinds[:1] if key.leading else kinds
     texts = [quote_path(f.column) for f, kind in zip(key.fields, bounding, strict=False) if kind.arrow == pa.string()]
     read, stride = [file for group in groups for file in group.files], min(strides)
-    row, stepped = f"(place & {(1 << _ROW_BITS) - 1}L)", f"{stride}L"
     # Paths are long, and Python computes the same hash.
     file_hash = f"cast(conv(left(md5({_FILE}), {_HASH_DIGITS}), 16, 10) as bigint)"
     with staged(table, read) as (frame, _):
@@ -150,7 +172,7 @@ def _read(
                 columns[position] = f"substring({columns[position]}, 1, {LONGEST_TEXT + 1})"
         named = (f"{column} as key_{position}" for position, column in enumerate(columns))
         frame = frame.selectExpr("monotonically_increasing_id() as place", f"input_file_name() as {_FILE}", *named)
-        frame = frame.where(f"{row} % {stepped} = (({row} div {stepped}) * {_SCATTER}L) % {stepped}")
+        frame = frame.where(_is_chosen(stride))
         rows = collect_arrow(frame.withColumn(_FILE, F.expr(file_hash)))
         metrics = frame._jdf.queryExecution().observedMetrics() if texts else None
     hashes = [int(md5(file.path.encode()).hexdigest()[:_HASH_DIGITS], 16) for file in read]
