@@ -123,15 +123,16 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def timed_in_spark(spark: Any, call: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds of a call, and the processor seconds of Spark's JVM, which other work disturbs less."""
+    """Return the seconds of a call, and the processor seconds of it and Spark, which other work disturbs less."""
     before = _processor_seconds(spark)
     seconds = timed(call)
     return seconds, _processor_seconds(spark) - before
 
 
 def _processor_seconds(spark: Any) -> float:
-    """Return the processor seconds of Spark's JVM and of the Python workers below it, ended ones included."""
-    return sum(sum(map(int, fields[11:15])) for fields in processes(spark).values()) / os.sysconf("SC_CLK_TCK")
+    """Return the processor seconds of this process, Spark's JVM and the Python workers below it, with ended ones."""
+    below = sum(sum(map(int, fields[11:15])) for fields in processes(spark).values())
+    return time.process_time() + below / os.sysconf("SC_CLK_TCK")
 
 
 def processes(spark: Any) -> dict[str, list[str]]:

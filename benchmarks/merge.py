@@ -5,10 +5,11 @@
     python benchmarks/merge.py --cases sorted --s3   # on a SeaweedFS, which counts requests and bytes
 
 Every way reads the same files and is asked for as many blocks, in turn, in one Spark session; the table is taken back
-to the last load before each. Ours are the whole call, recluster(..., final=True, depth=1), with the native writer and
-with Spark's. Reported are medians of the wall time, of the processor time of Spark's JVM and its Python workers (which
-other work on the machine disturbs less) and of each pair's ratio, and the bytes written; on S3 also the requests
-(a HEAD counts as GET) and all bytes that the store sent or received, of the last run.
+to the last load before each. DuckDB alone sorts local files into one beside the table. Ours are the whole call,
+recluster(..., final=True, depth=1), with the native writer and with Spark's. Reported are medians of the wall time, of
+the processor time of Python, Spark's JVM and its workers (which other work on the machine disturbs less) and of each
+pair's ratio, and the table's bytes after it; on S3 also the requests (a HEAD counts as GET) and all bytes that the
+store sent or received, of the last run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import command
+import duckdb
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import SWITCH
@@ -69,7 +71,7 @@ SHAPES = {
     ),
     "small": Shape("8 sorted loads of 1 MB", share=0.06),
 }
-WAYS = ["native", "Spark's writer", "sort", "binpack"]
+WAYS = ["native", "Spark's writer", "sort", "binpack", "DuckDB"]
 
 
 def main() -> None:
@@ -153,6 +155,8 @@ def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object
     snapshot_id = spark.sql(last_load).first()[0]
     size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
 
+    files = [row[0] for row in spark.sql(f"select file_path from {name}.files").collect()]
+
     def call(native: str) -> None:
         spark.conf.set(SWITCH, native)
         result = recluster(spark, name, "l_shipdate", final=True, depth=1, block_rows=block_rows)
@@ -165,11 +169,21 @@ def ways_of(spark: Any, name: str, block_rows: int) -> tuple[Callable[[], object
             f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{size // LOADS}'))"
         ).collect()
 
+    def duckdb_alone() -> None:
+        with command.own_directory("duckdb") as directory, duckdb.connect(config={"threads": 2}) as connection:
+            connection.execute("set enable_progress_bar = false")
+            connection.execute(
+                f"copy (select * from read_parquet($files) order by l_shipdate nulls first) to '{directory}/sorted' "
+                "(format parquet, compression zstd)",
+                {"files": [path.removeprefix("file:") for path in files]},
+            )
+
     calls = (
         partial(call, "true"),
         partial(call, "false"),
         partial(procedure, "sort"),
         partial(procedure, "binpack"),
+        duckdb_alone,
     )
     reset = partial(spark.sql, f"call {system}.set_current_snapshot('{name}', {snapshot_id})")
     return reset, dict(zip(WAYS, calls, strict=True))
