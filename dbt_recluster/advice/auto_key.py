@@ -186,7 +186,8 @@ def auto_key(
     if compared.pays:
         return ChosenKey(parse_cluster_key(best), opened, state, is_new=True)
     is_best = own is not None and best == str(own)
-    reason = f"by {best}, {opened}, which does not pay" if saved > 0 else "by none would known reads open less"
+    least = size(int(MARGIN * rewritten), up=True)
+    reason = f"by {best}, {opened}; {least} would pay" if saved > 0 else "by none would known reads open less"
     reason = "of all keys it costs least" if is_best else reason
     return ChosenKey(own, reason, state)
 
