@@ -209,8 +209,8 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     notes = [_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else []
     notes += [
-        f"{moment_text(of['at'])[:19]} auto chose {of['cluster_by']} after {count_noun(round(of['reads']), 'read')}: in 30 days, "
-        f"{size(of['saved_bytes'])} less is read for {size(of['key_bytes'])} rewritten"
+        f"{moment_text(of['at'])[:19]} auto chose {of['cluster_by']} after {count_noun(round(of['reads']), 'read')}: "
+        f"in 30 days, {size(of['saved_bytes'])} less is read for {size(of['key_bytes'])} rewritten"
         for of in entries
         if of["kind"] == "key"
     ]
