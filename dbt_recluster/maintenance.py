@@ -48,6 +48,7 @@ from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOption
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
 from dbt_recluster.clustering.result import ReclusterResult as ReclusterResult
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.result import Round as Round
 from dbt_recluster.clustering.table import ClusteredTable as ClusteredTable
 from dbt_recluster.clustering.table_maintenance import (
@@ -414,7 +415,7 @@ def blocks_opened(call: Call, where: str) -> int:
 
 
 @dataclass(frozen=True)
-class History:
+class History(Result):
     """The history of a table.
 
     Attributes:
@@ -430,10 +431,6 @@ class History:
     spent: float | None
     assumption: str | None
     entries: list[HistoryEntry]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return {**vars(self), "entries": [entry.as_dict() for entry in self.entries]}
 
 
 @OPERATIONS.declare(lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history")

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
+from dbt.adapters.base.column import Column
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -25,19 +26,6 @@ from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote,
 from dbt_recluster.key.sql import KeySql
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.model_options import ModelOptions
-
-
-class Column(Protocol):
-    """A column of dbt."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def data_type(self) -> str:
-        """Its type in Spark."""
-
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"

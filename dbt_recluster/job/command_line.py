@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
@@ -32,7 +32,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
-from dbt_recluster.iceberg.session.jvm import JavaStandardError
+from dbt_recluster.iceberg.session.jvm import JavaStandardError, SparkSession
 from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
@@ -53,9 +53,6 @@ from dbt_recluster.operations.model_options import MODEL_OPTIONS
 from dbt_recluster.operations.targets import CLUSTERED, EVERY_TABLE, Node, Target, choose, has_table
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROGRAM = "dbt-recluster"
 

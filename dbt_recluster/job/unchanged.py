@@ -17,21 +17,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.clustering.options import parser
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.catalog_tables import check_catalog, current_metadata_file
 from dbt_recluster.iceberg.session.environment import ICEBERG_CATALOG, package_version
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
-from dbt_recluster.iceberg.session.jvm import is_stopped
+from dbt_recluster.iceberg.session.jvm import SparkSession, is_stopped
 from dbt_recluster.iceberg.session.local_spark import cache_directory, replace_file
 from dbt_recluster.names import name_parts
 from dbt_recluster.operations.declaration import Answer
 from dbt_recluster.operations.targets import Target
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -110,7 +110,7 @@ def _table(report: ReportData) -> dict[str, Any]:
             "histogram": draw_histogram(report.information),
             "blocks": draw_blocks(report, report.now),
             "history": draw_history(report) if len(report.history) > 1 else "",
-            "bytes": draw_read_bytes(balance, report.table) if balance is not None and balance.opened else "",
+            "bytes": draw_read_bytes(balance, report.overview.table) if balance is not None and balance.opened else "",
         }
     return {
         "report": report,
@@ -136,7 +136,7 @@ def draw_depth_curve(report: ReportData) -> str:
         axes.bar(places / _STRETCHES, heights, 1 / _STRETCHES, **style)
         axes.set_ylim(0, top)
     _key_axis(axes, report, report.now)
-    return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
+    return _svg(figure, f"depth {report.overview.table}", "Depth along the cluster key")
 
 
 def shows_ends(report: ReportData) -> bool:
@@ -179,7 +179,7 @@ def draw_blocks(report: ReportData, drawn: DrawnBlocks) -> str:
     _key_axis(axes, report, drawn)
     axes.grid(visible=False, axis="y")
     place = next((name for name, along in report.on_curve.items() if along is drawn), "keys")
-    return _svg(figure, f"blocks {report.table} {place}", f"Each block as a bar over its range of {place}")
+    return _svg(figure, f"blocks {report.overview.table} {place}", f"Each block as a bar over its range of {place}")
 
 
 def level_shades(drawn: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
@@ -245,7 +245,7 @@ def draw_history(report: ReportData) -> str:
     locator = dates.AutoDateLocator(minticks=2, maxticks=5)
     below.xaxis.set_major_locator(locator)
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    return _svg(figure, f"history {report.table}", "Depth over time, and bytes loaded and rewritten so far")
+    return _svg(figure, f"history {report.overview.table}", "Depth over time, and bytes loaded and rewritten so far")
 
 
 def _draw_curves(axes: Any, report: ReportData) -> None:

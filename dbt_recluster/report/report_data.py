@@ -57,11 +57,6 @@ class ReportData:
     prices: PriceList | None  # by which the overview's money was counted
     partitions: int  # with several, `before`, `after` and `now` do not share one axis
 
-    @property
-    def table(self) -> str:
-        """The table's identifier."""
-        return str(self.information["table"])
-
 
 def report_data(
     table: ClusteredTable,

@@ -7,15 +7,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.jvm import java_class, java_session
+from dbt_recluster.iceberg.session.jvm import SparkSession, java_class, java_session
 from dbt_recluster.iceberg.session.redaction import is_caused_by, short_message
 from dbt_recluster.key.columns import quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
