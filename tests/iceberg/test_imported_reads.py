@@ -54,7 +54,7 @@ def test_a_log_is_counted_once_and_fades(spark: Any, loaded: str, tmp_path: Path
     assert import_reads(spark, loaded, str(tmp_path)).scans == 0  # of the past seven days
     assert import_reads(spark, loaded, str(tmp_path), since=month_ago).scans == 4
     (read,) = clustering_reads(spark, loaded, "k").reads
-    assert (read.imported_from, read.columns) == ("event log", {"k": [1, 1]})
+    assert (read.source, read.imported_from, read.columns) == ("recorded", "event log", {"k": [1, 1]})
     assert read.weight == pytest.approx(1.0, rel=0.01)  # four, two weeks ago
     again = import_reads(spark, loaded, str(tmp_path), since=month_ago)
     assert (again.scans, again.recorded) == (0, 1)
