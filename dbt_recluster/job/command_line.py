@@ -220,10 +220,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
             allow_abbrev=False,
         )
         command.set_defaults(operation=operation)
-        for title, options in _COMMON.items():
-            group = command.add_argument_group(title) if title else command
-            for name, (text, facts) in options.items():
-                group.add_argument(name, help=text, **facts)
+        _add_common(command)
         for argument in operation.arguments:
             _add_argument(command, argument)
         if operation.name == "recluster":
@@ -291,61 +288,35 @@ def _setting(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-_SETTINGS: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
-# The options of every command by the title of their group: help, and argparse's keywords.
-_COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
-    "which tables": {
-        "tables": (
-            "a table, as Spark names it: catalog.namespace.table",
-            {"nargs": "*", "type": _name("table"), "metavar": "TABLE"},
-        ),
-        "--namespace": (
-            "every table of a namespace that has a cluster key: lake.sales",
-            {"type": _name("namespace"), "metavar": "NAME"},
-        ),
-        "--catalog": (
-            "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
-            {"metavar": "NAME"},
-        ),
-    },
-    "tables that any dbt builds": {
-        "--manifest": (
-            "dbt's target/manifest.json: every table with cluster_by, or those that are named",
-            {"type": Path, "metavar": "FILE"},
-        ),
-        "--run-results": (
-            "dbt's target/run_results.json: only what that run has built",
-            {"type": Path, "metavar": "FILE"},
-        ),
-        "--select": (
-            "only these nodes, by name or unique id; - reads the lines of dbt ls --output json",
-            {"nargs": "+", "action": "extend", "metavar": "NAME"},
-        ),
-        "--map": (
-            "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
-            {**_SETTINGS, "dest": "renamed", "metavar": "NAME=CATALOG"},
-        ),
-    },
-    "": {
-        "--lake": (
-            "the `path` of a profile with `method: embedded`, whose Spark works there",
-            {"metavar": "PATH"},
-        ),
-        "--conf": (
-            "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
-            {**_SETTINGS, "dest": "settings", "metavar": "KEY=VALUE"},
-        ),
-        "--properties-file": (
-            "a file of such settings, as spark-submit takes it; those of --conf win",
-            {"type": _file, "metavar": "FILE"},
-        ),
-        "--json": (
-            "print nothing but one line of JSON to standard output",
-            {"dest": "as_json", "action": "store_true"},
-        ),
-        "--debug": ("print the traceback of an error to standard error", {"action": "store_true"}),
-    },
-}
+def _add_common(command: argparse.ArgumentParser) -> None:
+    """Add the options of every command."""
+    settings: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
+    add = command.add_argument_group("which tables").add_argument
+    text = "a table, as Spark names it: catalog.namespace.table"
+    add("tables", nargs="*", type=_name("table"), metavar="TABLE", help=text)
+    text = "every table of a namespace that has a cluster key: lake.sales"
+    add("--namespace", type=_name("namespace"), metavar="NAME", help=text)
+    text = "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
+    add("--catalog", metavar="NAME", help=text)
+    add = command.add_argument_group("tables that any dbt builds").add_argument
+    text = "dbt's target/manifest.json: every table with cluster_by, or those that are named"
+    add("--manifest", type=Path, metavar="FILE", help=text)
+    text = "dbt's target/run_results.json: only what that run has built"
+    add("--run-results", type=Path, metavar="FILE", help=text)
+    text = "only these nodes, by name or unique id; - reads the lines of dbt ls --output json"
+    add("--select", nargs="+", action="extend", metavar="NAME", help=text)
+    text = "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated"
+    add("--map", **settings, dest="renamed", metavar="NAME=CATALOG", help=text)
+    add = command.add_argument
+    text = "the `path` of a profile with `method: embedded`, whose Spark works there"
+    add("--lake", metavar="PATH", help=text)
+    text = "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead"
+    add("--conf", **settings, dest="settings", metavar="KEY=VALUE", help=text)
+    text = "a file of such settings, as spark-submit takes it; those of --conf win"
+    add("--properties-file", type=_file, metavar="FILE", help=text)
+    text = "print nothing but one line of JSON to standard output"
+    add("--json", dest="as_json", action="store_true", help=text)
+    add("--debug", action="store_true", help="print the traceback of an error to standard error")
 
 
 # Errors of the command line or of its files, raised before anything is done to a table.
