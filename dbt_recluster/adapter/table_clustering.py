@@ -109,7 +109,6 @@ class ClusteringChange:
     properties: PropertyChanges = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to alter."""
         return bool(self.order or self.properties)
 
     @property
@@ -167,7 +166,6 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 
 
 def _recorded(options: ModelOptions) -> dict[str, str]:
-    """Return the properties that record a model's key and options."""
     own = {CLUSTER_BY: options.cluster_by, str(AUTO_KEY): options.auto}
     known = {name: str(value) for name, value in own.items() if value is not None}
     return {**known, **options.properties()} if known else {}
@@ -299,7 +297,6 @@ class SchemaChanges:
         return cls(added, missing, retyped, case_sensitive)
 
     def __bool__(self) -> bool:
-        """Whether there is any difference."""
         return bool(self.added or self.missing or self.retyped)
 
     def check_types(self, relation: str) -> None:
@@ -370,7 +367,6 @@ def _stored(spark_type: str) -> str:
 
 
 def _is_widened(old: str, new: str) -> bool:
-    """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
         (before, scale_before), (after, scale) = decimal_digits(old), decimal_digits(new)
         return scale_before == scale and before < after

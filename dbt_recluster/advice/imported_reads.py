@@ -183,11 +183,6 @@ class LogProgress:
         """The last change of the files that are not read to their end yet."""
         return max(self.counted_since, self.last_import - _SKEW) if self.last_import else self.counted_since
 
-    @property
-    def again_since(self) -> datetime:
-        """The last change of the files that the next import reads again."""
-        return self.now - _SKEW
-
     def is_new(self, at: datetime, *, is_read_again: bool = True) -> bool:
         """Count a query of the table; return whether to import it."""
         if at > self.now:
@@ -227,7 +222,8 @@ class EventLogs:
 
     def scans(self, progress: LogProgress) -> Iterator[tuple[datetime, str]]:
         """Yield the time and the filters of the table's scans by new queries."""
-        for path, is_read_again in self.files.paths(progress.files_since, progress.again_since):
+        # The next import reads files again that have changed this late.
+        for path, is_read_again in self.files.paths(progress.files_since, progress.now - _SKEW):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
                 if _STARTED not in line[:200]:

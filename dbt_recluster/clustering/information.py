@@ -12,7 +12,6 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
 from dbt_recluster.planner.metrics import curve_read_costs
 
@@ -77,13 +76,6 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
     for name in ("point_blocks", "sorted_point_blocks"):
         information[name] = dict(zip(map(str, key.on_curve), information[name], strict=True))
     return information
-
-
-def count_blocks_opened(table: ClusteredTable, where: str) -> int:
-    """Return how many blocks a query with a predicate opens, by Iceberg's scan planning; may raise PredicateError."""
-    predicate = table.predicate(where)
-    snapshot_id = table.iceberg.snapshot_id
-    return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,6 @@ class Recluster:
         result.warnings += [text for text in warnings if text not in result.warnings]
 
     def _is_over(self, planned: PlannedRound) -> bool:
-        """Whether to stop before this plan."""
         result, options = self._result, self._options
         if options.dry_run or result.suspended is not None or not planned.plan.block_sets:
             return True
@@ -304,7 +303,6 @@ class Recluster:
 
     @property
     def _speed(self) -> float:
-        """The bytes that are rewritten in a second."""
         return history.rewrite_speed(self._table) or _SPEED
 
     def _in_seconds(self, reason: Reason) -> Reason:

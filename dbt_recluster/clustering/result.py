@@ -299,7 +299,6 @@ class ReclusterResult:
 
 
 def _is_a(kind: str, value: Any) -> bool:
-    """Whether a value of JSON fits a field with this annotation."""
     if value is None:
         return kind.endswith("None")
     if kind.startswith(("int", "float")):

@@ -191,7 +191,6 @@ class IcebergActions:
 
 
 def _all_files(table: IcebergTable) -> tuple[int, int]:
-    """Return the number and the bytes of all data and delete files of all snapshots."""
     operations = table.iceberg.StaticTableOperations(table.java.operations().current(), table.java.io())
     static = IcebergTable(table.spark, table.name, table.identifier, table.iceberg.BaseTable(operations, table.name))
     files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()

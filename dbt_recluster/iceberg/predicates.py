@@ -181,7 +181,6 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
-    """Return the filters of a scan as one expression."""
     expressions = table.iceberg.expressions.Expressions
     if scan.getClass().getSimpleName() == "SparkLocalScan":  # counts and extremes, from metadata alone
         return expressions.alwaysFalse()
@@ -356,7 +355,6 @@ def _intervals(node: Mapping[str, Any], kind: ColumnType, read: Callable[[Any], 
 
 
 def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:
-    """Return the intersection of ranges, or None if it is empty."""
     ranges = dict(one)
     for column, (lower, upper) in other.items():
         low, high = ranges.get(column, (None, None))

@@ -174,7 +174,6 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 
 
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
-    """Return the error in the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
@@ -289,7 +288,6 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    """Add the options of every command."""
     settings: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
     add = command.add_argument_group("which tables").add_argument
     text = "a table, as Spark names it: catalog.namespace.table"
@@ -404,14 +402,6 @@ class _Job(Context):
             self._show(answer)
         return len(self._answers) == len(request.tables)
 
-    def _remember(self, answer: Answer) -> None:
-        """Remember a table to which nothing is to be done until somebody writes to it."""
-        result, metadata_file = answer.result, self._metadata_files.get(answer.table)
-        if self._unchanged is None or metadata_file is None or result is None:
-            return  # of another operation, or failed
-        if not (result.rounds or result.limited or result.suspended):
-            self._unchanged.remember(answer, metadata_file)
-
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
@@ -421,7 +411,11 @@ class _Job(Context):
         for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
-            self._remember(answer)
+            result, metadata_file = answer.result, self._metadata_files.get(answer.table)
+            if self._unchanged is None or metadata_file is None or result is None:
+                continue  # of another operation, or failed
+            if not (result.rounds or result.limited or result.suspended):
+                self._unchanged.remember(answer, metadata_file)
         if self._changed is not None:
             self._changed.record(targets, self._answers)
         return self.finish(self._project(chosen))

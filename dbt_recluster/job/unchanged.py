@@ -54,8 +54,6 @@ parse_interval = parser("a whole number above 0 with a unit, such as 30s, 5m or 
 
 @dataclass(frozen=True)
 class _Pause:
-    """A table that is left alone for a while."""
-
     until: float  # by the monotonic clock
     metadata_file: str | None = None  # ends with another one, unless the table failed
     after_failure: float = 0.0  # its length in seconds; 0 if nothing was left to do

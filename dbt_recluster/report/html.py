@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -86,7 +85,8 @@ def render(reports: Sequence[ReportData], now: datetime, unread: Sequence[Overvi
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    with _drawing():
+    with _pyplot().rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # one that the report's font lacks is not worth it
         tables = [_table(report) for report in sorted(reports, key=lambda report: report.overview.rank)]
     places = {id(table["report"].overview): place for place, table in enumerate(tables, 1)}
     lines = [*unread, *(table["report"].overview for table in tables)]
@@ -101,7 +101,6 @@ def render(reports: Sequence[ReportData], now: datetime, unread: Sequence[Overvi
 
 
 def _table(report: ReportData) -> dict[str, Any]:
-    """Return the template's values for a table."""
     balance, figures = report.balance, {}
     is_loss = balance is not None and balance.rewritten > balance.saved
     if report.information["total_block_count"]:
@@ -309,14 +308,6 @@ def _svg(figure: Any, salt: str, label: str) -> str:
     for name, colour in _COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(printable(label))}"', 1)
-
-
-@contextmanager
-def _drawing() -> Iterator[Any]:
-    """Yield pyplot in the report's style. A glyph that its font lacks is not worth a warning."""
-    with _pyplot().rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph ")
-        yield _pyplot()
 
 
 def _pyplot() -> Any:

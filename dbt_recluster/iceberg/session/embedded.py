@@ -134,7 +134,6 @@ def _open(
 
 
 def _make_and_lock(lake: Path) -> int:
-    """Create the lake's directories and lock the lake."""
     try:
         if not (lake.is_dir() and any(lake.iterdir())):
             lake.mkdir(parents=True, exist_ok=True)
@@ -177,7 +176,6 @@ def _lock(lake: Path) -> int:
 
 
 def _is_another_process(pid: int) -> bool:
-    """Return whether another process with this id runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

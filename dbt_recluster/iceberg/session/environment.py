@@ -99,11 +99,6 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
     )
 
 
-def connects_remotely() -> bool:
-    """Whether pyspark would use Spark Connect instead of starting Spark."""
-    return not os.environ.keys().isdisjoint(SPARK_CONNECT)
-
-
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Raise a SparkEnvironmentError if pyspark would use Spark Connect; users can turn it off or do ``otherwise``."""
     for name in filter(settings.__contains__, SPARK_CONNECT):

@@ -180,7 +180,6 @@ class Strategy:
 
 
 def _one_level_up(candidates: Candidates, sets: SetArrays) -> IntArray:
-    """One more than the greatest level in each set."""
     return sets.greatest(candidates.level).astype(np.int64) + 1
 
 
