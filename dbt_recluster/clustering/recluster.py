@@ -72,14 +72,7 @@ class Recluster:
         self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
-        """Repeat rounds until there is a reason to stop.
-
-        Raises:
-            PredicateError, NotAnIcebergTableError: Bad input, detected before anything is written.
-            UnsupportedTableError: New files would not record bounds of the key, so nothing would be gained.
-            ConcurrentChangeError: Other writers were faster five times in a row.
-            MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
-        """
+        """Repeat rounds until there is a reason to stop; errors as of :func:`dbt_recluster.maintenance.recluster`."""
         started, result, iceberg = time.monotonic(), self._result, self._table.iceberg
         rewrites = self._check()
         unmet = self._unmet_condition()

@@ -122,12 +122,8 @@ class Maintained(Result):
 class TableMaintenance:
     """Cleans up after a table's commits, for the operations of the same names, which say what arguments mean.
 
-    Methods raise OptionError for a time to come, and MaintenanceError where they would do harm or Iceberg fails.
-
-    Args:
-        table: The table.
-        now: The current time, UTC; None is that of each call.
-        catalog: The files of the catalog's tables, to read them once for many tables.
+    Methods raise OptionError for a time to come, and MaintenanceError where they would do harm or Iceberg fails. The
+    files of the ``catalog`` are read once for many tables. ``now`` stands for the time of each call.
     """
 
     def __init__(self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None) -> None:

@@ -62,9 +62,7 @@ class _Pause:
 class ChangedTables:
     """The tables that a pass works on: changed since nothing was left to do, or due for another try.
 
-    Args:
-        spark: The session of all passes.
-        interval: Seconds from the start of one pass to the next.
+    ``interval`` are the seconds from the start of one pass to the next.
     """
 
     def __init__(self, spark: SparkSession, interval: float) -> None:
@@ -130,9 +128,7 @@ class ChangedTables:
 class UnchangedTables:
     """The tables without anything to do that earlier commands have recorded in the user's cache directory.
 
-    Args:
-        settings: Spark's settings, of which the catalogs are asked.
-        arguments: What else the answer depends on, as it was given.
+    An answer is for Spark's ``settings``, which name the catalogs, and for the ``arguments`` as they were given.
     """
 
     def __init__(self, settings: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
