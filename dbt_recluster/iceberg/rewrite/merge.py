@@ -59,12 +59,7 @@ class Merger:
     progress: MergeProgress | None = None
     # The table as the commit will leave it, whose properties new files follow; None for ``table``.
     target: IcebergTable | None = None
-    curve: Curve | None = None
-
-    def __post_init__(self) -> None:
-        """Raise a ValueError if the key ends in a curve and none is given, or the other way round."""
-        if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
-            raise ValueError(f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve")
+    curve: Curve | None = None  # of a key that ends in one
 
     @cached_property
     def native(self) -> NativeWriter:
