@@ -27,8 +27,16 @@ from dbt_recluster.key.transforms import Transform
 from dbt_recluster.key.types import BoolArray, IntArray, value_type
 from dbt_recluster.text import printable
 
-_FILE_COLUMNS = ("file_path", "spec_id", "partition", "record_count", "file_size_in_bytes", "sort_order_id")
-_COLUMNS = (*(f"data_file.{name}" for name in _FILE_COLUMNS), "snapshot_id", "file_sequence_number")
+# The columns of entries with numbers of a block.
+_NUMBERS = {
+    "spec_id": "data_file.spec_id",
+    "rows": "data_file.record_count",
+    "bytes": "data_file.file_size_in_bytes",
+    "added_by": "snapshot_id",
+    "sequence": "file_sequence_number",
+    "sort_order_id": "data_file.sort_order_id",
+}
+_COLUMNS = ("data_file.file_path", "data_file.partition", *_NUMBERS.values())
 _PARTITION = "data_file.partition."
 # NumPy's types of numbers that transforms make of times.
 _TIMES = {"year": "datetime64[Y]", "month": "datetime64[M]", "hour": "datetime64[h]"}
@@ -156,21 +164,16 @@ def _read(
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
     entries = read_entries(table, _COLUMNS, condition, snapshot_id, _columns_of(table, key))
     path, partition = entries["data_file.file_path"], _partition_codes(entries)
-    spec_id, rows = numbers(entries, "data_file.spec_id"), numbers(entries, "data_file.record_count")
-    lower, upper, unbounded = _bounds(rows, entries, key)
+    figures = {name: numbers(entries, column) for name, column in _NUMBERS.items()}
+    lower, upper, unbounded = _bounds(figures["rows"], entries, key)
     entry = np.zeros(partition.max(initial=-1) + 1, np.int64)  # one of each partition
     entry[partition] = np.arange(len(partition))
     values = {name: value.take(pa.array(entry)) for name, value in entries.items() if name.startswith(_PARTITION)}
     return BlockMetadata(
-        snapshot_id=snapshot_id,
-        path=path,
-        partition=partition,
-        spec_id=spec_id,
-        rows=rows,
-        bytes=numbers(entries, "data_file.file_size_in_bytes"),
-        added_by=numbers(entries, "snapshot_id"),
-        sequence=numbers(entries, "file_sequence_number"),
-        sort_order_id=numbers(entries, "data_file.sort_order_id"),
+        snapshot_id,
+        path,
+        partition,
+        **figures,
         lower=lower,
         upper=upper,
         unbounded=unbounded,
@@ -272,8 +275,7 @@ def _of_no_snapshot(
     zeros: IntArray, lower: list[pa.Array], upper: list[pa.Array], unbounded: list[BoolArray], **known: IntArray
 ) -> BlockMetadata:
     """Return blocks without a snapshot and paths; numbers that are not ``known`` are zeros."""
-    names = ("partition", "spec_id", "rows", "bytes", "added_by", "sequence", "sort_order_id")
-    values: dict[str, Any] = {**dict.fromkeys(names, zeros), **known}
+    values: dict[str, Any] = {**dict.fromkeys(("partition", *_NUMBERS), zeros), **known}
     path = pa.nulls(len(zeros), pa.string())
     return BlockMetadata(snapshot_id=None, path=path, lower=lower, upper=upper, unbounded=unbounded, **values)
 
