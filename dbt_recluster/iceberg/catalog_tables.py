@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import (
     CatalogError,
@@ -14,19 +14,13 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.session.jvm import (
-    SparkSession,
-    activate,
-    java_array,
-    java_class,
-    java_items,
-    java_list,
-    java_session,
-    jvm,
-)
+from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import is_caused_by, raise_as, short_message
 from dbt_recluster.key.columns import quote
 from dbt_recluster.names import Parts, join_parts, name_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A table name may end in one of these, which Iceberg's catalogs resolve to a branch or an older snapshot.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
