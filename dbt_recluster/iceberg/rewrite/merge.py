@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import (
@@ -61,11 +60,6 @@ class Merger:
     target: IcebergTable | None = None
     curve: Curve | None = None  # of a key that ends in one
 
-    @cached_property
-    def native(self) -> NativeWriter:
-        """The native writer."""
-        return NativeWriter(self.table, self.target or self.table, self.key, self.curve)
-
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
 
@@ -89,9 +83,10 @@ class Merger:
         jobs = RoundJobs(self.table.spark, [plan.group.bytes for plan in plans], self.progress)
         target = self.target or self.table
         verifier = Verifier(self.table, target, snapshot_id)
-        refused = {plan.number: self.native.refusal(plan) for plan in plans}
+        native = NativeWriter(self.table, target, self.key, self.curve)
+        refused = {plan.number: native.refusal(plan) for plan in plans}
         if fit := [plan for plan in plans if refused[plan.number] is None]:
-            refused |= self.native.write(fit, jobs, rewritten)
+            refused |= native.write(fit, jobs, rewritten)
             for number, difference in verifier.differences(rewritten).items():
                 refused[number] = f"verification: {difference}"
                 logger.warning("%s: the native writer %s. Spark's takes over.", self.table.name, difference)
