@@ -37,17 +37,13 @@ from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import (
-    TableReadsInformation,
-    count_blocks_opened,
-    reads_information,
-    table_information,
-)
+from dbt_recluster.clustering.information import TableReadsInformation, reads_information, table_information
 from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, Unpack
 from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
 from dbt_recluster.clustering.result import ReclusterResult as ReclusterResult
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.result import Round as Round
 from dbt_recluster.clustering.table import ClusteredTable as ClusteredTable
 from dbt_recluster.clustering.table_maintenance import (
@@ -60,6 +56,7 @@ from dbt_recluster.clustering.table_maintenance import (
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, decide
 from dbt_recluster.exceptions import NoKeyYetError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
+from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.operations import arguments
 from dbt_recluster.operations.arguments import (
     METRICS,
@@ -336,7 +333,6 @@ def _block_rows(call: Call) -> int | None:
 
 
 def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
-    """Return one figure of :func:`clustering_information`, and what it is of."""
     information = table_information(call.table, where, _block_rows(call))
     return {key: information[key] for key in (*MEASURED_FACTS, figure)}
 
@@ -410,11 +406,12 @@ def well_clustered(
 @table_function
 def blocks_opened(call: Call, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
-    return count_blocks_opened(call.opened, options.parse_predicate("where", where))
+    predicate, iceberg = call.opened.predicate(options.parse_predicate("where", where)), call.opened.iceberg
+    return 0 if iceberg.snapshot_id is None else len(file_paths(iceberg, iceberg.snapshot_id, predicate.expression))
 
 
 @dataclass(frozen=True)
-class History:
+class History(Result):
     """The history of a table.
 
     Attributes:
@@ -430,10 +427,6 @@ class History:
     spent: float | None
     assumption: str | None
     entries: list[HistoryEntry]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return {**vars(self), "entries": [entry.as_dict() for entry in self.entries]}
 
 
 @OPERATIONS.declare(lambda found, call: result_text.history(found.as_dict(), call.arguments["prices"]), short="history")

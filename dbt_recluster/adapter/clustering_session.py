@@ -21,12 +21,11 @@ from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import environment, local_spark, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible
+from dbt_recluster.iceberg.session.jvm import SparkSession
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import join_parts, name_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
     from dbt_recluster.maintenance import ClusteredTable
 

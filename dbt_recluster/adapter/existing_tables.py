@@ -314,7 +314,6 @@ def recovered(adapter: Any, macros: Mapping[str, Any]) -> Any:
 
 
 def _holds_files(directory: Path) -> bool:
-    """Return whether a directory is non-empty."""
     return directory.is_dir() and any(directory.iterdir())
 
 

@@ -342,20 +342,15 @@ class ModelBuild:
         columns = self._tables.session.columns({column.name: column.data_type for column in removed})
         table = self._tables.clustering(relation)
         partitions = table_clustering.partition_columns(self._tables.catalogs.ask(f"describe {relation}"))
+        loses_key = key and self.options.auto is not None and any(columns.find(of.column) for of in key.fields)
+        needed = (replace(table, sort_order=""), None) if loses_key else (table, key)
         with as_dbt_errors():
-            if key and self.options.auto is not None and any(columns.find(of.column) for of in key.fields):
-                unsorted = replace(table, sort_order="")
-                table_clustering.check_column_removal(relation.render(), columns, unsorted, None, partitions)
-                self._forget_key(relation, table)
-                return
-            table_clustering.check_column_removal(relation.render(), columns, table, key, partitions)
-
-    def _forget_key(self, relation: BaseRelation, table: TableClustering) -> None:
-        """Clear a key of ``auto`` from its table; another one is chosen after the load."""
-        options = replace(self.options, cluster_by=None, auto=None)
-        self._alter(relation, table_clustering.clustering_change(options, table))
-        self.options = replace(options, auto=AUTO_KEY.dump({}))
-        self._cluster(relation, self._tables.clustering(relation))
+            table_clustering.check_column_removal(relation.render(), columns, *needed, partitions)
+            if loses_key:  # auto chooses another one after the load
+                options = replace(self.options, cluster_by=None, auto=None)
+                self._alter(relation, table_clustering.clustering_change(options, table))
+                self.options = replace(options, auto=AUTO_KEY.dump({}))
+                self._cluster(relation, self._tables.clustering(relation))
 
     # --- its query ---
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
+from dbt.adapters.base.column import Column
 
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -25,19 +26,6 @@ from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote,
 from dbt_recluster.key.sql import KeySql
 from dbt_recluster.key.transforms import TRANSFORMS, Span, Truncate
 from dbt_recluster.operations.model_options import ModelOptions
-
-
-class Column(Protocol):
-    """A column of dbt."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def data_type(self) -> str:
-        """Its type in Spark."""
-
 
 # Spark's value of a property that looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
@@ -121,7 +109,6 @@ class ClusteringChange:
     properties: PropertyChanges = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to alter."""
         return bool(self.order or self.properties)
 
     @property
@@ -179,7 +166,6 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 
 
 def _recorded(options: ModelOptions) -> dict[str, str]:
-    """Return the properties that record a model's key and options."""
     own = {CLUSTER_BY: options.cluster_by, str(AUTO_KEY): options.auto}
     known = {name: str(value) for name, value in own.items() if value is not None}
     return {**known, **options.properties()} if known else {}
@@ -311,7 +297,6 @@ class SchemaChanges:
         return cls(added, missing, retyped, case_sensitive)
 
     def __bool__(self) -> bool:
-        """Whether there is any difference."""
         return bool(self.added or self.missing or self.retyped)
 
     def check_types(self, relation: str) -> None:
@@ -382,7 +367,6 @@ def _stored(spark_type: str) -> str:
 
 
 def _is_widened(old: str, new: str) -> bool:
-    """Return whether Iceberg can change a column's type ``old`` to ``new``."""
     if base_type(old) == base_type(new) == "decimal":
         (before, scale_before), (after, scale) = decimal_digits(old), decimal_digits(new)
         return scale_before == scale and before < after

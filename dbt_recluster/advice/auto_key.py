@@ -166,7 +166,8 @@ def auto_key(
     """
     now, state = datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
     table.reads.follow(options.reads)
-    own, current, a_day = None, table.iceberg.current_snapshot(), table.reads.daily_weight
+    own, current = None, table.iceberg.current_snapshot()
+    a_day = sum(map(table.reads.recorded.daily, table.reads.ranges))
     with suppress(ClusterKeyError):
         own = table.key
     rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))

@@ -207,14 +207,9 @@ def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
 
 
 def relative_rewriting(loaded: float, rewritten: float, loads: float, threshold: float, columns: int = 0) -> float:
-    """Return a table's rewriting relative to the measured workloads.
+    """Return a table's rewriting relative to the measured workloads, by bytes and loads of one time.
 
-    Args:
-        loaded: Bytes loaded in some time.
-        rewritten: Bytes rewritten in the same time.
-        loads: Loads in the same time.
-        threshold: The threshold of that time.
-        columns: Columns on a curve; 0 for a plain key.
+    ``columns`` are those on a curve, 0 for a plain key.
     """
     work = REWRITTEN[columns]
     usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS[: len(work)]), work))
@@ -232,17 +227,10 @@ def _freedom(threshold: float) -> float:
 def costs_by_threshold(
     loaded: float, rewriting: float, wasted_per_depth: float, columns: int = 0
 ) -> dict[float, float]:
-    """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads waste.
+    """Estimate the cost of each of `THRESHOLDS` that was measured: bytes rewritten, and bytes that reads waste.
 
-    Args:
-        loaded: Bytes loaded in some time.
-        rewriting: How much the table rewrites, relative to what was measured (`relative_rewriting`).
-        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1. On a curve, bytes
-            that they open in a table sorted at once.
-        columns: Columns on a curve; 0 for a plain key.
-
-    Returns:
-        The cost of each of `THRESHOLDS` that was measured.
+    The table loads these bytes in the time in which reads waste ``wasted_per_depth`` for each unit of read depth above
+    1, or on a curve open as many in a table sorted at once. ``rewriting`` is its `relative_rewriting`.
     """
     return {
         threshold: rewriting ** _freedom(threshold) * loaded * work + wasted_per_depth * (scan - 1)
@@ -251,12 +239,7 @@ def costs_by_threshold(
 
 
 def best_threshold(costs: dict[float, float], current: float | None = None) -> float:
-    """Return the threshold of least cost, or the current one where no other is cheaper by a tenth.
-
-    Args:
-        costs: The costs of `costs_by_threshold`.
-        current: The threshold now, or None if there is none to keep.
-    """
+    """Return the threshold of least cost, or the current one, if any, where no other is cheaper by a tenth."""
     best = min(costs, key=lambda threshold: (costs[threshold], threshold))
     if current in costs and costs[best] > (1 - _LEAST_GAIN) * costs[current]:
         return current

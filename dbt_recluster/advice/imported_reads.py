@@ -17,7 +17,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from functools import lru_cache, partial, reduce
 from typing import Any
 
-from dbt_recluster.clustering.options import digest, parse_iso_time
+from dbt_recluster.clustering.options import digest, parse_iso_time, parse_number
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_reads import EVENT_LOG, MOST_READS, PROJECT, QUERY_LOG, ReadRange, compact, faded
@@ -183,11 +183,6 @@ class LogProgress:
         """The last change of the files that are not read to their end yet."""
         return max(self.counted_since, self.last_import - _SKEW) if self.last_import else self.counted_since
 
-    @property
-    def again_since(self) -> datetime:
-        """The last change of the files that the next import reads again."""
-        return self.now - _SKEW
-
     def is_new(self, at: datetime, *, is_read_again: bool = True) -> bool:
         """Count a query of the table; return whether to import it."""
         if at > self.now:
@@ -227,7 +222,8 @@ class EventLogs:
 
     def scans(self, progress: LogProgress) -> Iterator[tuple[datetime, str]]:
         """Yield the time and the filters of the table's scans by new queries."""
-        for path, is_read_again in self.files.paths(progress.files_since, progress.again_since):
+        # The next import reads files again that have changed this late.
+        for path, is_read_again in self.files.paths(progress.files_since, progress.now - _SKEW):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
                 if _STARTED not in line[:200]:
@@ -309,8 +305,8 @@ class QueryLog:
         """Yield the reads of the table by new queries."""
         for number, (query, started, changed, times, *place) in enumerate(self._entries(), start=1):
             at = min(_time_of(changed) or progress.now, progress.now) if started is None else _time_of(started)
-            count = _count_of(times)
-            if query is None or at is None or count is None:
+            count = parse_number(times)
+            if query is None or at is None or count is None or not 0 < count < _MOST_COUNTED:
                 self._lines["malformed"].append(number)
                 continue
             if progress.since <= at <= progress.now:
@@ -372,13 +368,6 @@ def _time_of(text: str) -> datetime | None:
         return datetime.fromtimestamp(float(text), timezone.utc)
     with suppress(ValueError):  # Python 3.10 reads no more than six digits of a second
         return parse_iso_time(re.sub(r"(\.\d{6})\d+", r"\1", text))
-    return None
-
-
-def _count_of(text: str) -> float | None:
-    with suppress(ValueError):
-        count = float(text)
-        return count if 0 < count < _MOST_COUNTED else None
     return None
 
 

@@ -159,7 +159,6 @@ def table_overview(
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
-    """Return the figures that the snapshots of a table record."""
     snapshots = table.snapshots()
     entries = history_entries(snapshots)
     rounds = [entry for entry in entries if entry.is_recluster]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from dbt_recluster.clustering.checkpoint import warned_of
 from dbt_recluster.clustering.options import parse_number
+from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
 from dbt_recluster.iceberg.recorded_levels import reclustered_rows_removed
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
+class HistoryEntry(Result):
     """A round of reclustering, or a commit of another writer.
 
     Attributes:
@@ -94,10 +95,6 @@ class HistoryEntry:
     def bytes_loaded(self) -> int:
         """Bytes of the new rows, as a share of those of all rows that the commit added."""
         return round(self.bytes_out * self.rows_loaded / self.rows_out) if self.rows_out else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return {**asdict(self), "at": self.at.isoformat(timespec="milliseconds")}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
 from dbt_recluster.planner.metrics import curve_read_costs
 
@@ -79,13 +78,6 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
     return information
 
 
-def count_blocks_opened(table: ClusteredTable, where: str) -> int:
-    """Return how many blocks a query with a predicate opens, by Iceberg's scan planning; may raise PredicateError."""
-    predicate = table.predicate(where)
-    snapshot_id = table.iceberg.snapshot_id
-    return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
-
-
 @dataclass(frozen=True)
 class ReadInformation(Result):
     """A read.
@@ -144,8 +136,8 @@ def reads_information(table: ClusteredTable) -> TableReadsInformation:
     reads = []
     for read in table.reads.ranges:
         ends = {column: list(of_column) for column, of_column in read.columns.items()}
-        known = figures.get(id(read), ())
-        reads.append(ReadInformation(read.source, read.imported_from, read.weight, ends, *known))
+        known, source = figures.get(id(read), ()), "declared" if read.imported_from is None else "recorded"
+        reads.append(ReadInformation(source, read.imported_from, read.weight, ends, *known))
     opened = [read for read in reads if read.blocks is not None]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)

@@ -96,7 +96,8 @@ def _bytes(value: Any) -> int | None:
     return int(size) if 1 <= size <= 2**62 and (unit > 1 or size.is_integer()) else None
 
 
-def _text(value: Any) -> str | None:
+def non_empty(value: Any) -> str | None:
+    """Return a text with more than white space, or None."""
     return value if isinstance(value, str) and value.strip() else None
 
 
@@ -135,7 +136,7 @@ def parsed_moment(value: Any, now: datetime | None = None) -> datetime:
 # Booleans also come as strings, which env_var() and the command line give.
 parse_boolean = parser("true or false", lambda value: _WORDS.get(str(value).strip().lower()))
 parse_bytes = parser("a number of bytes above 0 or a size such as '10 GB'", _bytes)
-parse_predicate = parser(f"a SQL predicate, such as {_EXAMPLE}", _text)
+parse_predicate = parser(f"a SQL predicate, such as {_EXAMPLE}", non_empty)
 parse_depth = parser(
     f"a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, or {AUTO}", _depth
 )
@@ -182,7 +183,7 @@ def _read(value: Any) -> DeclaredRead | None:
     if len(texts) != 1 or weight is None or not 0 < weight <= _GREATEST_WEIGHT:
         return None
     ((kind, text),) = texts
-    if _text(text) is None or not (kind == "where" or (kind == "query" and is_query(text))):
+    if non_empty(text) is None or not (kind == "where" or (kind == "query" and is_query(text))):
         return None
     return DeclaredRead(text, weight, kind == "query")
 

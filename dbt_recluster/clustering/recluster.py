@@ -72,14 +72,7 @@ class Recluster:
         self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
-        """Repeat rounds until there is a reason to stop.
-
-        Raises:
-            PredicateError, NotAnIcebergTableError: Bad input, detected before anything is written.
-            UnsupportedTableError: New files would not record bounds of the key, so nothing would be gained.
-            ConcurrentChangeError: Other writers were faster five times in a row.
-            MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
-        """
+        """Repeat rounds until there is a reason to stop; errors as of :func:`dbt_recluster.maintenance.recluster`."""
         started, result, iceberg = time.monotonic(), self._result, self._table.iceberg
         rewrites = self._check()
         unmet = self._unmet_condition()
@@ -230,7 +223,6 @@ class Recluster:
         result.warnings += [text for text in warnings if text not in result.warnings]
 
     def _is_over(self, planned: PlannedRound) -> bool:
-        """Whether to stop before this plan."""
         result, options = self._result, self._options
         if options.dry_run or result.suspended is not None or not planned.plan.block_sets:
             return True
@@ -304,7 +296,6 @@ class Recluster:
 
     @property
     def _speed(self) -> float:
-        """The bytes that are rewritten in a second."""
         return history.rewrite_speed(self._table) or _SPEED
 
     def _in_seconds(self, reason: Reason) -> Reason:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from typing import Any
 
 from dbt_recluster.iceberg.session.jobs import current_interruptible
@@ -23,7 +24,11 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""
-        return asdict(self)
+        return asdict(self, dict_factory=lambda pairs: {name: _as_json(value) for name, value in pairs})
+
+
+def _as_json(value: Any) -> Any:
+    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True)
@@ -294,7 +299,6 @@ class ReclusterResult:
 
 
 def _is_a(kind: str, value: Any) -> bool:
-    """Whether a value of JSON fits a field with this annotation."""
     if value is None:
         return kind.endswith("None")
     if kind.startswith(("int", "float")):

@@ -256,7 +256,6 @@ def _greatest(values: pa.Array) -> pa.Scalar:
 
 
 def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup]:
-    """Return the files of each set."""
     metadata, sets = planned.blocks.metadata, planned.sets
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
     columns, every = [field.column for field in table.key.fields], list(chain.from_iterable(paths))

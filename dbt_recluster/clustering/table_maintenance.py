@@ -51,11 +51,6 @@ class MaintenanceResult(Result):
     table: str
     dry_run: bool
 
-    @property
-    def changed(self) -> bool:
-        """Whether there was anything to do."""
-        return any(getattr(self, name, None) for name in ("snapshots", "refs", "files", "before"))
-
 
 @dataclass(frozen=True)
 class SnapshotsExpired(MaintenanceResult):
@@ -122,12 +117,8 @@ class Maintained(Result):
 class TableMaintenance:
     """Cleans up after a table's commits, for the operations of the same names, which say what arguments mean.
 
-    Methods raise OptionError for a time to come, and MaintenanceError where they would do harm or Iceberg fails.
-
-    Args:
-        table: The table.
-        now: The current time, UTC; None is that of each call.
-        catalog: The files of the catalog's tables, to read them once for many tables.
+    Methods raise OptionError for a time to come, and MaintenanceError where they would do harm or Iceberg fails. The
+    files of the ``catalog`` are read once for many tables. ``now`` stands for the time of each call.
     """
 
     def __init__(self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None) -> None:
@@ -211,7 +202,8 @@ class TableMaintenance:
                 self._table.refresh()
                 if self._is_due(task):
                     done.append(getattr(self, task)(dry_run=dry_run))
-        return Maintained(self._table.name, tuple(result for result in done if result.changed))
+        figures = ("snapshots", "refs", "files", "before")  # one of which is not zero if there was anything to do
+        return Maintained(self._table.name, tuple(r for r in done if any(getattr(r, name, None) for name in figures)))
 
     def _is_due(self, task: str) -> bool:
         if task == "rewrite_position_delete_files":

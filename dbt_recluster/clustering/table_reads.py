@@ -61,11 +61,6 @@ class ReadRange:
             raise ValueError(value)
         return cls(ends, float(weight), str(origin))
 
-    @property
-    def source(self) -> str:
-        """``declared`` or ``recorded``."""
-        return "declared" if self.imported_from is None else "recorded"
-
 
 @dataclass(frozen=True)
 class RecordedReads:
@@ -245,11 +240,6 @@ class TableReads:
         if self._followed is None:
             self.follow()
         return self._followed or []
-
-    @property
-    def daily_weight(self) -> float:
-        """How many of the reads that are followed run in a day."""
-        return sum(map(self.recorded.daily, self.ranges))
 
     def for_key(self, key: ClusterKey) -> KeyReads:
         """Return the reads that restrict a key of the table."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -21,7 +21,9 @@ from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
 from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
 from dbt_recluster.iceberg.session.jvm import (
+    DataFrame,
     JavaFunctions,
+    SparkSession,
     collect_arrow,
     java_class,
     java_items,
@@ -31,9 +33,6 @@ from dbt_recluster.iceberg.session.jvm import (
 from dbt_recluster.iceberg.session.redaction import is_caused_by, is_instance, short_message
 from dbt_recluster.key.types import IntArray
 from dbt_recluster.names import Parts, folded, join_parts, name_parts, table_lock
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Iceberg's settings for an expiry: the default, the least and the greatest.
 _RETENTION = {
@@ -192,7 +191,6 @@ class IcebergActions:
 
 
 def _all_files(table: IcebergTable) -> tuple[int, int]:
-    """Return the number and the bytes of all data and delete files of all snapshots."""
     operations = table.iceberg.StaticTableOperations(table.java.operations().current(), table.java.io())
     static = IcebergTable(table.spark, table.name, table.identifier, table.iceberg.BaseTable(operations, table.name))
     files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()

@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.session.jvm import java_array, java_context, jvm
+from dbt_recluster.iceberg.session.jvm import SparkSession, java_array, java_context, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from datetime import date
 from decimal import Decimal
 from functools import partial, reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +27,12 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
 from dbt_recluster.iceberg.session.internals import scan_filters
-from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, java_session, jvm
+from dbt_recluster.iceberg.session.jvm import SparkSession, activate, java_class, java_items, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message, silence_query_errors
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import Columns, quote, quote_path, sql_literal
 from dbt_recluster.key.types import BoolArray, ColumnType, Text, column_type
 from dbt_recluster.text import shortened
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -184,7 +181,6 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
-    """Return the filters of a scan as one expression."""
     expressions = table.iceberg.expressions.Expressions
     if scan.getClass().getSimpleName() == "SparkLocalScan":  # counts and extremes, from metadata alone
         return expressions.alwaysFalse()
@@ -359,7 +355,6 @@ def _intervals(node: Mapping[str, Any], kind: ColumnType, read: Callable[[Any], 
 
 
 def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:
-    """Return the intersection of ranges, or None if it is empty."""
     ranges = dict(one)
     for column, (lower, upper) in other.items():
         low, high = ranges.get(column, (None, None))

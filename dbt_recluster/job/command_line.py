@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
@@ -32,12 +32,11 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.session import embedded, environment, local_spark, redaction, starter
 from dbt_recluster.iceberg.session.jobs import Interruptible, job_group
-from dbt_recluster.iceberg.session.jvm import JavaStandardError
+from dbt_recluster.iceberg.session.jvm import JavaStandardError, SparkSession
 from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
-from dbt_recluster.job.service import ChangedTables, parse_interval
-from dbt_recluster.job.unchanged import UnchangedTables
+from dbt_recluster.job.unchanged import ChangedTables, UnchangedTables, parse_interval
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.arguments import METRICS, TABLE, Argument
@@ -54,9 +53,6 @@ from dbt_recluster.operations.model_options import MODEL_OPTIONS
 from dbt_recluster.operations.targets import CLUSTERED, EVERY_TABLE, Node, Target, choose, has_table
 from dbt_recluster.report.result_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.text import count_noun
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROGRAM = "dbt-recluster"
 
@@ -178,7 +174,6 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 
 
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
-    """Return the error in the choice of tables, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
     if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
@@ -224,10 +219,7 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
             allow_abbrev=False,
         )
         command.set_defaults(operation=operation)
-        for title, options in _COMMON.items():
-            group = command.add_argument_group(title) if title else command
-            for name, (text, facts) in options.items():
-                group.add_argument(name, help=text, **facts)
+        _add_common(command)
         for argument in operation.arguments:
             _add_argument(command, argument)
         if operation.name == "recluster":
@@ -295,61 +287,34 @@ def _setting(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-_SETTINGS: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
-# The options of every command by the title of their group: help, and argparse's keywords.
-_COMMON: Mapping[str, Mapping[str, tuple[str, dict[str, Any]]]] = {
-    "which tables": {
-        "tables": (
-            "a table, as Spark names it: catalog.namespace.table",
-            {"nargs": "*", "type": _name("table"), "metavar": "TABLE"},
-        ),
-        "--namespace": (
-            "every table of a namespace that has a cluster key: lake.sales",
-            {"type": _name("namespace"), "metavar": "NAME"},
-        ),
-        "--catalog": (
-            "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
-            {"metavar": "NAME"},
-        ),
-    },
-    "tables that any dbt builds": {
-        "--manifest": (
-            "dbt's target/manifest.json: every table with cluster_by, or those that are named",
-            {"type": Path, "metavar": "FILE"},
-        ),
-        "--run-results": (
-            "dbt's target/run_results.json: only what that run has built",
-            {"type": Path, "metavar": "FILE"},
-        ),
-        "--select": (
-            "only these nodes, by name or unique id; - reads the lines of dbt ls --output json",
-            {"nargs": "+", "action": "extend", "metavar": "NAME"},
-        ),
-        "--map": (
-            "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
-            {**_SETTINGS, "dest": "renamed", "metavar": "NAME=CATALOG"},
-        ),
-    },
-    "": {
-        "--lake": (
-            "the `path` of a profile with `method: embedded`, whose Spark works there",
-            {"metavar": "PATH"},
-        ),
-        "--conf": (
-            "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
-            {**_SETTINGS, "dest": "settings", "metavar": "KEY=VALUE"},
-        ),
-        "--properties-file": (
-            "a file of such settings, as spark-submit takes it; those of --conf win",
-            {"type": _file, "metavar": "FILE"},
-        ),
-        "--json": (
-            "print nothing but one line of JSON to standard output",
-            {"dest": "as_json", "action": "store_true"},
-        ),
-        "--debug": ("print the traceback of an error to standard error", {"action": "store_true"}),
-    },
-}
+def _add_common(command: argparse.ArgumentParser) -> None:
+    settings: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
+    add = command.add_argument_group("which tables").add_argument
+    text = "a table, as Spark names it: catalog.namespace.table"
+    add("tables", nargs="*", type=_name("table"), metavar="TABLE", help=text)
+    text = "every table of a namespace that has a cluster key: lake.sales"
+    add("--namespace", type=_name("namespace"), metavar="NAME", help=text)
+    text = "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
+    add("--catalog", metavar="NAME", help=text)
+    add = command.add_argument_group("tables that any dbt builds").add_argument
+    text = "dbt's target/manifest.json: every table with cluster_by, or those that are named"
+    add("--manifest", type=Path, metavar="FILE", help=text)
+    text = "dbt's target/run_results.json: only what that run has built"
+    add("--run-results", type=Path, metavar="FILE", help=text)
+    text = "only these nodes, by name or unique id; - reads the lines of dbt ls --output json"
+    add("--select", nargs="+", action="extend", metavar="NAME", help=text)
+    text = "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated"
+    add("--map", **settings, dest="renamed", metavar="NAME=CATALOG", help=text)
+    add = command.add_argument
+    text = "the `path` of a profile with `method: embedded`, whose Spark works there"
+    add("--lake", metavar="PATH", help=text)
+    text = "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead"
+    add("--conf", **settings, dest="settings", metavar="KEY=VALUE", help=text)
+    text = "a file of such settings, as spark-submit takes it; those of --conf win"
+    add("--properties-file", type=_file, metavar="FILE", help=text)
+    text = "print nothing but one line of JSON to standard output"
+    add("--json", dest="as_json", action="store_true", help=text)
+    add("--debug", action="store_true", help="print the traceback of an error to standard error")
 
 
 # Errors of the command line or of its files, raised before anything is done to a table.
@@ -437,14 +402,6 @@ class _Job(Context):
             self._show(answer)
         return len(self._answers) == len(request.tables)
 
-    def _remember(self, answer: Answer) -> None:
-        """Remember a table to which nothing is to be done until somebody writes to it."""
-        result, metadata_file = answer.result, self._metadata_files.get(answer.table)
-        if self._unchanged is None or metadata_file is None or result is None:
-            return  # of another operation, or failed
-        if not (result.rounds or result.limited or result.suspended):
-            self._unchanged.remember(answer, metadata_file)
-
     def run(self, spark: SparkSession) -> int:
         """Work on every table, print the answers, and return the exit code."""
         self._spark, operation, request = spark, self._operation, self._request
@@ -454,7 +411,11 @@ class _Job(Context):
         for answer, _, _ in run_operation(operation, targets, request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
-            self._remember(answer)
+            result, metadata_file = answer.result, self._metadata_files.get(answer.table)
+            if self._unchanged is None or metadata_file is None or result is None:
+                continue  # of another operation, or failed
+            if not (result.rounds or result.limited or result.suspended):
+                self._unchanged.remember(answer, metadata_file)
         if self._changed is not None:
             self._changed.record(targets, self._answers)
         return self.finish(self._project(chosen))

@@ -17,6 +17,7 @@ from dbt_recluster.clustering.options import (
     Queries,
     count_up_to,
     is_auto,
+    non_empty,
     parse_boolean,
     parse_bytes,
     parse_count,
@@ -99,15 +100,11 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
     return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
 
-def _name(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
-
-
 def _queries(value: Any) -> Queries | None:
     if isinstance(value, Mapping):
         return _queries_by_name(value)
     queries = [value] if isinstance(value, str) else value
-    return queries if isinstance(queries, Sequence) and all(map(_name, queries)) else None
+    return queries if isinstance(queries, Sequence) and all(map(non_empty, queries)) else None
 
 
 def _queries_by_name(value: Any) -> Mapping[str, str] | None:
@@ -126,9 +123,9 @@ parse_reason = parser(
 )
 parse_trigger = parser("run or manual", lambda value: value if value in ("run", "manual") else None)
 parse_callback = parser("a function", lambda value: value if callable(value) else None)
-parse_branch = parser("the name of a branch", _name)
-parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", _name)
-parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(_name(value)).lower())
+parse_branch = parser("the name of a branch", non_empty)
+parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", non_empty)
+parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(non_empty(value)).lower())
 parse_logged_as = parser(
     "a table's full name, such as lake.analytics.events",
     lambda value: value if isinstance(value, str) and "." in value else None,
@@ -142,7 +139,7 @@ parse_queries: Callable[[str, Any], Queries] = parser(
 def _tables(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
     is_list = isinstance(names, list) and bool(names)
-    return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
+    return value if is_list and all(map(non_empty, names)) else None
 
 
 TABLE = Argument(

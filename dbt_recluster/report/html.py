@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -86,7 +85,8 @@ def render(reports: Sequence[ReportData], now: datetime, unread: Sequence[Overvi
         "undone": undone_text,
     }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    with _drawing():
+    with _pyplot().rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # one that the report's font lacks is not worth it
         tables = [_table(report) for report in sorted(reports, key=lambda report: report.overview.rank)]
     places = {id(table["report"].overview): place for place, table in enumerate(tables, 1)}
     lines = [*unread, *(table["report"].overview for table in tables)]
@@ -101,7 +101,6 @@ def render(reports: Sequence[ReportData], now: datetime, unread: Sequence[Overvi
 
 
 def _table(report: ReportData) -> dict[str, Any]:
-    """Return the template's values for a table."""
     balance, figures = report.balance, {}
     is_loss = balance is not None and balance.rewritten > balance.saved
     if report.information["total_block_count"]:
@@ -110,7 +109,7 @@ def _table(report: ReportData) -> dict[str, Any]:
             "histogram": draw_histogram(report.information),
             "blocks": draw_blocks(report, report.now),
             "history": draw_history(report) if len(report.history) > 1 else "",
-            "bytes": draw_read_bytes(balance, report.table) if balance is not None and balance.opened else "",
+            "bytes": draw_read_bytes(balance, report.overview.table) if balance is not None and balance.opened else "",
         }
     return {
         "report": report,
@@ -136,7 +135,7 @@ def draw_depth_curve(report: ReportData) -> str:
         axes.bar(places / _STRETCHES, heights, 1 / _STRETCHES, **style)
         axes.set_ylim(0, top)
     _key_axis(axes, report, report.now)
-    return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
+    return _svg(figure, f"depth {report.overview.table}", "Depth along the cluster key")
 
 
 def shows_ends(report: ReportData) -> bool:
@@ -179,7 +178,7 @@ def draw_blocks(report: ReportData, drawn: DrawnBlocks) -> str:
     _key_axis(axes, report, drawn)
     axes.grid(visible=False, axis="y")
     place = next((name for name, along in report.on_curve.items() if along is drawn), "keys")
-    return _svg(figure, f"blocks {report.table} {place}", f"Each block as a bar over its range of {place}")
+    return _svg(figure, f"blocks {report.overview.table} {place}", f"Each block as a bar over its range of {place}")
 
 
 def level_shades(drawn: DrawnBlocks) -> list[tuple[int, str, Sequence[int]]]:
@@ -245,7 +244,7 @@ def draw_history(report: ReportData) -> str:
     locator = dates.AutoDateLocator(minticks=2, maxticks=5)
     below.xaxis.set_major_locator(locator)
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    return _svg(figure, f"history {report.table}", "Depth over time, and bytes loaded and rewritten so far")
+    return _svg(figure, f"history {report.overview.table}", "Depth over time, and bytes loaded and rewritten so far")
 
 
 def _draw_curves(axes: Any, report: ReportData) -> None:
@@ -309,14 +308,6 @@ def _svg(figure: Any, salt: str, label: str) -> str:
     for name, colour in _COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(printable(label))}"', 1)
-
-
-@contextmanager
-def _drawing() -> Iterator[Any]:
-    """Yield pyplot in the report's style. A glyph that its font lacks is not worth a warning."""
-    with _pyplot().rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph ")
-        yield _pyplot()
 
 
 def _pyplot() -> Any:

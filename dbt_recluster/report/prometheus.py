@@ -28,21 +28,13 @@ _FIGURES = (
     ("rewritten_bytes", "Bytes that reclustering read", {"1d": "rewritten_bytes_day", "7d": "rewritten_bytes_week"}),
     ("recluster_seconds", "Seconds that rounds of reclustering took", {"7d": "recluster_seconds"}),
     ("conflicts", "Rounds planned again because another writer was faster", {"7d": "conflicts"}),
+    ("last_recluster_timestamp_seconds", "When the last round was committed", {"": "last_recluster"}),
+    ("suspended_timestamp_seconds", "Since when the table is suspended", {"": "suspended"}),
+    ("suspended_until_timestamp_seconds", "When its suspension ends, if it ends by itself", {"": "suspended_until"}),
 )  # fmt: skip
-
-
-# Times of the overview, by the metric's name.
-_TIMES = {
-    "last_recluster_timestamp_seconds": "last_recluster",
-    "suspended_timestamp_seconds": "suspended",
-    "suspended_until_timestamp_seconds": "suspended_until",
-}
 _PREFIX, _MEASURED = "dbt_recluster_table_", "dbt_recluster_measured_timestamp_seconds"
 _HELP = {
     **{f"{_PREFIX}{name}": meaning for name, meaning, _ in _FIGURES},
-    f"{_PREFIX}last_recluster_timestamp_seconds": "When the last round was committed",
-    f"{_PREFIX}suspended_timestamp_seconds": "Since when the table is suspended",
-    f"{_PREFIX}suspended_until_timestamp_seconds": "When its suspension ends, if it ends by itself",
     f"{_PREFIX}verdict": "1 for the verdict of the overview",
     f"{_PREFIX}failure_info": "Why a failing table fails",
     _MEASURED: "When the figures of the table were measured",
@@ -129,11 +121,10 @@ def _samples(table: Overview, now: float) -> Iterator[_Sample]:
     yield sample(_MEASURED, now)
     for name, _, figures in _FIGURES:
         for period, figure in figures.items():
-            if (value := getattr(table, figure)) is not None:
+            value = getattr(table, figure)
+            value = parse_iso_time(value).timestamp() if isinstance(value, str) else value
+            if value is not None:
                 yield sample(f"{_PREFIX}{name}", value, **({"period": period} if period else {}))
-    for name, figure in _TIMES.items():
-        if (moment := getattr(table, figure)) is not None:
-            yield sample(f"{_PREFIX}{name}", parse_iso_time(moment).timestamp())
     for verdict in VERDICTS:
         yield sample(f"{_PREFIX}verdict", float(table.verdict == verdict), verdict=verdict)
     if table.verdict == "failing":

@@ -57,11 +57,6 @@ class ReportData:
     prices: PriceList | None  # by which the overview's money was counted
     partitions: int  # with several, `before`, `after` and `now` do not share one axis
 
-    @property
-    def table(self) -> str:
-        """The table's identifier."""
-        return str(self.information["table"])
-
 
 def report_data(
     table: ClusteredTable,
@@ -120,7 +115,6 @@ def _drawn_blocks(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> l
 
 
 def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> DrawnBlocks:
-    """Return the blocks to draw along one item of the key."""
     column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
     blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)
     return _drawn_blocks(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]

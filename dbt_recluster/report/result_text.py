@@ -295,7 +295,6 @@ def information(values: Mapping[str, Any]) -> str:
 
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a line for each option that is set, with its origin."""
     lines = []
     for option in options.values():
         if (origin := option["origin"]) != "default":
@@ -482,7 +481,6 @@ def suggestion(values: Mapping[str, Any]) -> str:
 
 
 def _opened_by_key(values: Mapping[str, Any]) -> str:
-    """Write the blocks that each query opens under the best keys."""
     keys = values["candidates"][:3]
     header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
     rows = []
@@ -584,7 +582,6 @@ def _aligned(figures: Sequence[tuple[str, str | None]]) -> list[str]:
 
 
 def _first_lines(lines: Iterable[str]) -> list[str]:
-    """Return the first lines, and how many more there are."""
     every = list(lines)
     more = len(every) - _MOST_LINES
     return [*every[:_MOST_LINES], *([f"  and {more:,} more"] if more > 0 else [])]

@@ -43,7 +43,7 @@ def test_recorded_reads_are_read_again() -> None:
     at = {"event log": datetime(2026, 11, 22, tzinfo=timezone.utc)}
     recorded = RecordedReads.parse(text)
     assert recorded == RecordedReads((read,), at, {"project": "abc"}, {"k": 1})
-    assert (recorded.text(), recorded.reads[0].source) == (text, "recorded")
+    assert (recorded.text(), recorded.reads[0].imported_from) == (text, "event log")
     # A column that is renamed keeps its reads; one that a new table has under the same name, with another id, too.
     (renamed,) = recorded.of_columns({"l": 1, "é": 2}).reads
     assert renamed.columns == {"l": [None, 5], "é": ["ü", "ü"]}

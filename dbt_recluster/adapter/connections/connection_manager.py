@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.exceptions.connection import FailedToConnectError
@@ -15,10 +15,8 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
 from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
+from dbt_recluster.iceberg.session.jvm import SparkSession
 from dbt_recluster.key.columns import quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class ReclusterConnectionManager(SparkConnectionManager):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +14,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, hide_in_logs
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.session.environment import DEFAULT_CATALOG, connects_remotely, require_pyspark
+from dbt_recluster.iceberg.session.environment import DEFAULT_CATALOG, SPARK_CONNECT, require_pyspark
 from dbt_recluster.iceberg.session.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.text import did_you_mean
 
@@ -115,7 +116,6 @@ class ReclusterCredentials(SparkCredentials):
         hide_in_logs(_secrets_of(vars(self)))
 
     def _problem(self) -> str | None:
-        """Return the error in the keys of the method, or None."""
         method, submits = self.method, self.recluster_submit is not None
         if method is None:
             methods = ", ".join(ConnectionMethod)
@@ -136,7 +136,7 @@ class ReclusterCredentials(SparkCredentials):
             )
         if not is_embedded and (self.path or self.spark_log_level):
             return f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {method}`"
-        over_connect = method == ConnectionMethod.SESSION and connects_remotely()
+        over_connect = method == ConnectionMethod.SESSION and not os.environ.keys().isdisjoint(SPARK_CONNECT)
         if method.in_process and (self.recluster_session is not None or (submits and not over_connect)):
             return (
                 f"`recluster_{'submit' if self.recluster_session is None else 'session'}` belongs to methods that "
@@ -154,7 +154,6 @@ class ReclusterCredentials(SparkCredentials):
         return self.method.in_process and self.recluster_submit is None
 
     def __repr__(self) -> str:
-        """Return the connection's identity, without secrets."""
         return f"{type(self).__name__}({dict(self.connection_info())})"
 
     @property

@@ -27,8 +27,16 @@ from dbt_recluster.key.transforms import Transform
 from dbt_recluster.key.types import BoolArray, IntArray, value_type
 from dbt_recluster.text import printable
 
-_FILE_COLUMNS = ("file_path", "spec_id", "partition", "record_count", "file_size_in_bytes", "sort_order_id")
-_COLUMNS = (*(f"data_file.{name}" for name in _FILE_COLUMNS), "snapshot_id", "file_sequence_number")
+# The columns of entries with numbers of a block.
+_NUMBERS = {
+    "spec_id": "data_file.spec_id",
+    "rows": "data_file.record_count",
+    "bytes": "data_file.file_size_in_bytes",
+    "added_by": "snapshot_id",
+    "sequence": "file_sequence_number",
+    "sort_order_id": "data_file.sort_order_id",
+}
+_COLUMNS = ("data_file.file_path", "data_file.partition", *_NUMBERS.values())
 _PARTITION = "data_file.partition."
 # NumPy's types of numbers that transforms make of times.
 _TIMES = {"year": "datetime64[Y]", "month": "datetime64[M]", "hour": "datetime64[h]"}
@@ -105,7 +113,8 @@ def read_blocks(
     """
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
-        return _empty(key)
+        none, bounds = np.zeros(0, np.int64), [pa.array([], pa.int64()) for _ in key.fields]
+        return _of_no_snapshot(none, bounds, bounds, [none.astype(np.bool_) for _ in key.fields])
     conditions = [] if partitions is None else [partitions.condition()]
     blocks = _read(table, key, conditions, snapshot_id)
     check_sources(table, np.unique(blocks.spec_id).tolist())
@@ -155,28 +164,25 @@ def _read(
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
     entries = read_entries(table, _COLUMNS, condition, snapshot_id, _columns_of(table, key))
     path, partition = entries["data_file.file_path"], _partition_codes(entries)
-    spec_id, rows = numbers(entries, "data_file.spec_id"), numbers(entries, "data_file.record_count")
-    lower, upper, unbounded = _bounds(rows, entries, key)
+    figures = {name: numbers(entries, column) for name, column in _NUMBERS.items()}
+    lower, upper, unbounded = _bounds(figures["rows"], entries, key)
+    entry = np.zeros(partition.max(initial=-1) + 1, np.int64)  # one of each partition
+    entry[partition] = np.arange(len(partition))
+    values = {name: value.take(pa.array(entry)) for name, value in entries.items() if name.startswith(_PARTITION)}
     return BlockMetadata(
-        snapshot_id=snapshot_id,
-        path=path,
-        partition=partition,
-        spec_id=spec_id,
-        rows=rows,
-        bytes=numbers(entries, "data_file.file_size_in_bytes"),
-        added_by=numbers(entries, "snapshot_id"),
-        sequence=numbers(entries, "file_sequence_number"),
-        sort_order_id=numbers(entries, "data_file.sort_order_id"),
+        snapshot_id,
+        path,
+        partition,
+        **figures,
         lower=lower,
         upper=upper,
         unbounded=unbounded,
         repeated=_repeated(path),
-        partition_values=_partition_values(entries, partition),
+        partition_values={name.removeprefix(_PARTITION): value for name, value in values.items()},
     )
 
 
 def _columns_of(table: IcebergTable, key: ClusterKey) -> dict[str, tuple[int, str]]:
-    """Return the field id and the Iceberg type of each column of a key."""
     columns = {path: (field_id, kind) for path, kind, field_id in table.primitive_fields()}
     return {field.column: columns[field.column] for field in key.fields}
 
@@ -184,7 +190,6 @@ def _columns_of(table: IcebergTable, key: ClusterKey) -> dict[str, tuple[int, st
 def _bounds(
     rows: IntArray, entries: Mapping[str, pa.Array], key: ClusterKey
 ) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
-    """Return :func:`key_bounds` of each key item."""
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
     lower, upper, unbounded = map(list, zip(*bounds, strict=True))
     return lower, upper, unbounded
@@ -266,17 +271,11 @@ def _deleted_rows(table: IcebergTable, conditions: Sequence[FilterExpression], b
     return deleted
 
 
-def _empty(key: ClusterKey) -> BlockMetadata:
-    bounds = [pa.array([], pa.int64()) for _ in key.fields]
-    return _of_no_snapshot(np.zeros(0, np.int64), bounds, bounds, [np.zeros(0, np.bool_) for _ in key.fields])
-
-
 def _of_no_snapshot(
     zeros: IntArray, lower: list[pa.Array], upper: list[pa.Array], unbounded: list[BoolArray], **known: IntArray
 ) -> BlockMetadata:
     """Return blocks without a snapshot and paths; numbers that are not ``known`` are zeros."""
-    names = ("partition", "spec_id", "rows", "bytes", "added_by", "sequence", "sort_order_id")
-    values: dict[str, Any] = {**dict.fromkeys(names, zeros), **known}
+    values: dict[str, Any] = {**dict.fromkeys(("partition", *_NUMBERS), zeros), **known}
     path = pa.nulls(len(zeros), pa.string())
     return BlockMetadata(snapshot_id=None, path=path, lower=lower, upper=upper, unbounded=unbounded, **values)
 
@@ -294,14 +293,6 @@ def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
             own = codes_of(values)
             codes = codes_of(pa.array(codes * (own.max(initial=0) + 1) + own))
     return codes
-
-
-def _partition_values(entries: Mapping[str, pa.Array], codes: IntArray) -> dict[str, pa.Array]:
-    """Return the values of the partitions of these codes, at each code, by the name of the field."""
-    entry = np.zeros(codes.max(initial=-1) + 1, np.int64)
-    entry[codes] = np.arange(len(codes))
-    of_fields = ((name, values) for name, values in entries.items() if name.startswith(_PARTITION))
-    return {name.removeprefix(_PARTITION): values.take(pa.array(entry)) for name, values in of_fields}
 
 
 def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> str | None:

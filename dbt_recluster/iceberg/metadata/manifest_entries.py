@@ -163,8 +163,6 @@ def partition_values(table: IcebergTable, partitions: Sequence[Any], kinds: Mapp
 
 
 class _Field(NamedTuple):
-    """A value of an entry, or of a file."""
-
     name: str  # of the result
     places: tuple[int, ...] | str  # in each of the nested structs of the entry, or the getter of the file
     kind: str  # its Iceberg type
@@ -338,7 +336,6 @@ def _scan(table: IcebergTable, snapshot_id: int) -> Any:
 
 
 def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
-    """Return the Java scan tasks of the files at ``paths``."""
     functions = JavaFunctions(table.spark)
     wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
     contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
@@ -353,7 +350,6 @@ def _deletes(task: Any) -> set[tuple[str, Any]]:
 
 
 def _metrics(table: IcebergTable, files: Any) -> dict[str, FileMetrics]:
-    """Return the metrics of a Java iterable of data files, by path."""
     functions = JavaFunctions(table.spark)
 
     def text() -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,12 +21,9 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.internals import cached_table, reads_sets_by_name
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_session
+from dbt_recluster.iceberg.session.jvm import DataFrame, java_items, java_list, java_session
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.key.box_tree import SHARE, BoxTree
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 

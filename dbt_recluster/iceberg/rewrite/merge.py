@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import (
@@ -59,17 +58,7 @@ class Merger:
     progress: MergeProgress | None = None
     # The table as the commit will leave it, whose properties new files follow; None for ``table``.
     target: IcebergTable | None = None
-    curve: Curve | None = None
-
-    def __post_init__(self) -> None:
-        """Raise a ValueError if the key ends in a curve and none is given, or the other way round."""
-        if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
-            raise ValueError(f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve")
-
-    @cached_property
-    def native(self) -> NativeWriter:
-        """The native writer."""
-        return NativeWriter(self.table, self.target or self.table, self.key, self.curve)
+    curve: Curve | None = None  # of a key that ends in one
 
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
@@ -94,9 +83,10 @@ class Merger:
         jobs = RoundJobs(self.table.spark, [plan.group.bytes for plan in plans], self.progress)
         target = self.target or self.table
         verifier = Verifier(self.table, target, snapshot_id)
-        refused = {plan.number: self.native.refusal(plan) for plan in plans}
+        native = NativeWriter(self.table, target, self.key, self.curve)
+        refused = {plan.number: native.refusal(plan) for plan in plans}
         if fit := [plan for plan in plans if refused[plan.number] is None]:
-            refused |= self.native.write(fit, jobs, rewritten)
+            refused |= native.write(fit, jobs, rewritten)
             for number, difference in verifier.differences(rewritten).items():
                 refused[number] = f"verification: {difference}"
                 logger.warning("%s: the native writer %s. Spark's takes over.", self.table.name, difference)

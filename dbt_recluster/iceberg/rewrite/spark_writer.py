@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,16 +32,13 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
 )
 from dbt_recluster.iceberg.session.internals import cached_table, query_id
 from dbt_recluster.iceberg.session.jobs import RoundJobs, task_attempts, wait_until
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, java_items, java_session, jvm
+from dbt_recluster.iceberg.session.jvm import DataFrame, JavaFunctions, SparkSession, java_items, java_session, jvm
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.box_tree import SHARES, BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.columns import quote
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.sql import KeySql, Step, box_steps, constants, literal, search_steps
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Blocks are cut by rows; the writer's estimate of bytes starts new files too early (twice as many in one trial).
 _NO_LIMIT_BYTES = 1 << 50

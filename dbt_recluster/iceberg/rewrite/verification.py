@@ -116,7 +116,7 @@ class VerifiedColumn:
 
         Where a struct is NULL, ORC's writer, and Iceberg 1.10's of floats, count neither a value of a field nor a NULL.
         """
-        for count, noun in ((self._valid, "values beside NULLs"), (self._nans, "NaNs")):
+        for count, noun in ((self._valid, "values beside NULLs"), (lambda file: file.nans.get(self.field_id), "NaNs")):
             before, after = (list(map(count, files)) for files in (old, new))
             if None in before or None in after:
                 continue
@@ -128,9 +128,6 @@ class VerifiedColumn:
     def _valid(self, file: FileMetrics) -> int | None:
         values, nulls = file.values.get(self.field_id), file.nulls.get(self.field_id)
         return None if values is None or nulls is None else values - nulls
-
-    def _nans(self, file: FileMetrics) -> int | None:
-        return file.nans.get(self.field_id)
 
     def has_bounds_of(self, old: Sequence[FileMetrics], new: Sequence[FileMetrics], has_deletes: bool) -> bool:
         """Whether the new bounds are the old ones; with deletes also within these.

@@ -13,16 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
+from dbt_recluster.iceberg.session.jvm import SparkSession
 from dbt_recluster.iceberg.session.local_spark import iceberg_settings, java_properties, local_settings, log_options
 from dbt_recluster.iceberg.session.starter import JAVA_OPTIONS, is_running, outside_settings, start_spark
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _start_lock = threading.Lock()
 _running: Lake | None = None
@@ -136,7 +134,6 @@ def _open(
 
 
 def _make_and_lock(lake: Path) -> int:
-    """Create the lake's directories and lock the lake."""
     try:
         if not (lake.is_dir() and any(lake.iterdir())):
             lake.mkdir(parents=True, exist_ok=True)
@@ -179,7 +176,6 @@ def _lock(lake: Path) -> int:
 
 
 def _is_another_process(pid: int) -> bool:
-    """Return whether another process with this id runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -7,15 +7,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.jvm import java_class, java_session
+from dbt_recluster.iceberg.session.jvm import SparkSession, java_class, java_session
 from dbt_recluster.iceberg.session.redaction import is_caused_by, short_message
 from dbt_recluster.key.columns import quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
@@ -101,11 +97,6 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
         f"This Iceberg runtime is for Spark {match.group(1)}, and the session's Spark is {spark_version}. Put "
         f"iceberg-spark-runtime-{wanted} in the place of {name}"
     )
-
-
-def connects_remotely() -> bool:
-    """Whether pyspark would use Spark Connect instead of starting Spark."""
-    return not os.environ.keys().isdisjoint(SPARK_CONNECT)
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:

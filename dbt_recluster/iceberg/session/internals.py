@@ -8,13 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dbt_recluster.iceberg.session.jvm import java_class, jvm
+from dbt_recluster.iceberg.session.jvm import SparkSession, java_class, jvm
 from dbt_recluster.iceberg.session.redaction import short_message
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 

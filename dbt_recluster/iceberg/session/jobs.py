@@ -18,14 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.session.jvm import JavaFunctions, is_stopped, java_context, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import JavaFunctions, SparkSession, is_stopped, java_context, java_list, jvm
 from dbt_recluster.text import span
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 

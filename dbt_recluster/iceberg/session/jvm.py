@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
+else:  # types alone: pyspark takes a while to import, and the methods of dbt that connect to a server do without
+    DataFrame = SparkSession = Any
 
 T = TypeVar("T")
 

@@ -151,11 +151,7 @@ def _spark_and_scala() -> tuple[str, str] | None:
 def iceberg_jar(report: Callable[[str], None]) -> Path:
     """Return a jar of Iceberg's runtime for the Spark of this environment, downloaded if there is none.
 
-    Args:
-        report: Callback for a line before each download.
-
-    Raises:
-        SparkEnvironmentError: This Spark is not supported, or its runtime cannot be downloaded.
+    ``report`` gets a line before each download. A SparkEnvironmentError if there is no runtime to be had.
     """
     artifact, release, jar = _installed_jar()
     if jar is not None:

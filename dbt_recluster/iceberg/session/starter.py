@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
-from dbt_recluster.iceberg.session.jvm import activate, is_stopped
+from dbt_recluster.iceberg.session.jvm import SparkSession, activate, is_stopped
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
     check_jars,
@@ -38,9 +37,6 @@ from dbt_recluster.iceberg.session.redaction import (
     short_message,
     silence_query_errors,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Set by spark-submit for the Python process that it starts.
 GATEWAY = "PYSPARK_GATEWAY_PORT"

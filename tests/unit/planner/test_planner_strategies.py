@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dbt_recluster.clustering.verdict import Facts, decide, reason_text
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import SetLimits
-from dbt_recluster.planner.strategies.strategy import BY_NAME
-from dbt_recluster.planner.strategies.width import block_widths
+from dbt_recluster.planner.strategies.strategy import BY_NAME, block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 
