@@ -14,7 +14,9 @@ from tables import (
     add_catalog,
     append,
     checksum,
+    compact,
     delete_by_equality,
+    expire,
     forget_checkpoints,
     make_table,
     orphans,
@@ -78,10 +80,6 @@ def delete_equal(spark: Any, name: str) -> None:
     delete_by_equality(spark, name, "v", [f"row {number}" for number in range(0, 6000, 5)])
 
 
-REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
-EXPIRE = (
-    "call spark_catalog.system.expire_snapshots(table => '{}', older_than => timestamp '2999-01-01', retain_last => 1)"
-)
 COLUMN_CHANGES = [
     f"alter table {{}} {change}" for change in ("drop column v", "add column w int", "rename column v to w")
 ]
@@ -100,8 +98,8 @@ def race(step: str, mode: str, *changes: Any, conflicts: int | None = 1, nightly
         race("commit", "merge-on-read", "insert into {} select 7, 7, 'x'", conflicts=0),
         race("commit", "merge-on-read", delete_equal),
         # The files of blocks are gone when the merge reads them, or those of rows deleted in them.
-        race("merge", "merge-on-read", REWRITE, EXPIRE),
-        race("write", "merge-on-read", "delete from {} where id % 5 = 0", EXPIRE, nightly=True),
+        race("merge", "merge-on-read", compact, expire),
+        race("write", "merge-on-read", "delete from {} where id % 5 = 0", expire, nightly=True),
         # The columns may be read before or after; either way rows have the columns that they are committed with.
         race("merge", "merge-on-read", COLUMN_CHANGES[0], conflicts=None),
         race("merge", "merge-on-read", COLUMN_CHANGES[1], conflicts=None, nightly=True),
@@ -371,7 +369,7 @@ def test_a_conflict_reported_for_our_own_commit_deletes_no_file(
         if not sent:
             sent.append(IcebergTable.load(spark, name).snapshot_id)
             if replaced:
-                spark.sql(REWRITE.format(name))
+                compact(spark, name)
             raise_java(spark, "CommitFailedException", "the table has changed")
 
     monkeypatch.setattr(IcebergTable, "commit", commit_twice)

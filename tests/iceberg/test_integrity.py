@@ -15,6 +15,7 @@ from tables import (
     recluster_keeping_rows,
     spark_settings,
     stays_as_it_is,
+    writers,
 )
 
 from dbt_recluster.exceptions import ClusterKeyError, MergeFailedError, NotAnIcebergTableError
@@ -23,7 +24,7 @@ from dbt_recluster.iceberg.rewrite import native, spark_writer
 from dbt_recluster.iceberg.rewrite.native_sql import BlockSql
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob
 from dbt_recluster.iceberg.session.jvm import jvm
-from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
+from dbt_recluster.maintenance import clustering_information, recluster
 
 OURS = [
     "__recluster_key_note",
@@ -99,9 +100,7 @@ def test_a_merge_that_loses_a_row_or_a_value_is_found_out(
     if method == "native":
         assert recluster_keeping_rows(spark, name, "k", depth=1, block_rows=200).rounds
         assert f"{name}: the native writer {message}. Spark's takes over." in caplog.text
-        assert [entry.writer for entry in clustering_history(spark, name).entries if entry.is_recluster] == [
-            "spark: verification"
-        ]
+        assert writers(spark, name) == ["spark: verification"]
         assert orphans(spark, name) == set()
         return
     monkeypatch.setattr(spark_writer, "write_files", write_others)
@@ -201,12 +200,6 @@ def test_a_name_of_a_branch_or_of_metadata_is_no_table(spark: Any, hadoop_catalo
                 look(spark, f"{name}.{suffix}", "k")
     like_a_branch = make_table(spark, f"{hadoop_catalog}.sales", name="branch_b1")
     assert recluster(spark, like_a_branch, "k", depth=1, block_rows=1000).depth_after < 2
-
-
-@pytest.mark.parametrize("name", [None, 5, "", "a b", "nope.t", "x.y.z.t"])
-def test_no_name_ends_in_a_raw_error(spark: Any, name: Any) -> None:
-    with pytest.raises(NotAnIcebergTableError, match=r"is not the name of a table|cannot be loaded"):
-        recluster(spark, name, "k")
 
 
 def test_columns_that_differ_in_case_only(spark: Any, hadoop_catalog: str) -> None:

@@ -31,6 +31,7 @@ from tables import (
     metadata_file,
     recluster_keeping_rows,
     spark_settings,
+    writers,
 )
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -39,7 +40,7 @@ from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import clustering_history, recluster
+from dbt_recluster.maintenance import recluster
 
 # A column of every type; `{h}` is a random number below 1024, which is another one for each column.
 COLUMNS = {
@@ -369,10 +370,6 @@ def test_a_required_field_of_a_struct_that_is_null(spark: Any, schema: str) -> N
     assert plan is not None
     assert plan.writer == "spark: types"
     assert recluster_keeping_rows(spark, name, "k", depth=1, block_rows=300).rounds
-
-
-def writers(spark: Any, name: str) -> list[str | None]:
-    return [entry.writer for entry in clustering_history(spark, name).entries if entry.is_recluster]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

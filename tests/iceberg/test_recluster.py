@@ -25,9 +25,9 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     ClusterKeyError,
+    NotAnIcebergTableError,
     OptionError,
     PredicateError,
-    ReclusterError,
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -225,6 +225,8 @@ def test_keys_with_odd_names(spark: Any, schema: str) -> None:
 
 NO_CHOICE = "it has a subquery. Use comparisons of columns"
 BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({"table": name}, NotAnIcebergTableError, "is not the name of a table") for name in (None, 5, "", "a b")),
+    *(({"table": name}, NotAnIcebergTableError, "cannot be loaded") for name in ("nope.t", "x.y.z.t")),
     ({"cluster_by": None}, ClusterKeyError, "has no cluster key"),
     ({"depth": 10**400}, OptionError, "depth must be a number of at least 1"),
     ({"max_merge_blocks": 1}, OptionError, "max_merge_blocks must be a whole number above 1, at most"),
@@ -236,19 +238,6 @@ BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"where": f"{text} (select 1)"}, PredicateError, NO_CHOICE) for text in ("k not in", "k =", "exists")),
     ({"where": "k > all (select 1)"}, PredicateError, "PARSE_SYNTAX_ERROR"),
 ]
-
-
-def test_an_error_between_rounds_names_those_committed(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=8, rows=100)
-
-    def spoil(progress: Any) -> None:
-        if progress.committed:
-            spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = 'banana')")
-
-    given: dict[str, Any] = {"depth": 1, "block_rows": 100, "final": True}
-    with pytest.raises(ReclusterError, match=r"banana.*\. 1 round before it was committed\.$") as error:
-        recluster(spark, name, "k", listener=spoil, **given)
-    assert error.value.bytes_rewritten > 0
 
 
 def test_bad_input_changes_nothing(spark: Any, schema: str) -> None:

@@ -56,11 +56,10 @@ def python(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def table(spark: Any, hadoop_catalog: str, tmp_path: Path) -> Iterator[str]:
+def table(spark: Any, uncached_catalog: str, tmp_path: Path) -> Iterator[str]:
     """A table for another process, which has the same rows afterwards and no file that belongs to nothing."""
-    for name, value in {"cache-enabled": "false", "warehouse": (tmp_path / "warehouse").as_uri()}.items():
-        spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.{name}", value)
-    table = make_table(spark, f"{hadoop_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
+    spark.conf.set(f"spark.sql.catalog.{uncached_catalog}.warehouse", (tmp_path / "warehouse").as_uri())
+    table = make_table(spark, f"{uncached_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
     before = checksum(spark, table)
     yield table
     spark.sql(f"refresh table {table}")

@@ -16,10 +16,8 @@ import yarn
 from dbt_command import EVENTS, Project
 from jobs import Jobs
 from sessions import checksum
-from tables import add_catalog, keyed
+from tables import add_catalog, keyed, writers
 from yarn import Yarn
-
-from dbt_recluster.maintenance import clustering_history
 
 OPTIONS = ("--depth", "1", "--json")
 
@@ -41,11 +39,6 @@ def environment(cluster: Yarn) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(cluster: Yarn) -> Path:
     return yarn.wheel(cluster.directory)
-
-
-def writers(spark: Any, table: str) -> list[str | None]:
-    spark.sql(f"refresh table {table}")
-    return [entry.writer for entry in clustering_history(spark, table).entries if entry.is_recluster]
 
 
 def test_client_mode_with_a_table_on_hdfs(spark: Any, cluster: Yarn, wheel: Path, tmp_path: Path) -> None:
