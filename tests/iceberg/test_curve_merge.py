@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from tables import MERGE_METHODS, checksum, create_table, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -98,19 +98,16 @@ def check_blocks(
     place = dict(zip(ids.tolist(), curve.index(items).tolist(), strict=True))
     leading = "".join(f"{quote_path(field.column)}, " for field in parsed.leading)
     order = f"dense_rank() over (order by {leading}1)" if leading else "0"
-    inside: dict[str, list[tuple[int, int]]] = {}
-    boxes: dict[str, list[list[int]]] = {}
-    for row in spark.sql(f"select _file, _pos, id, {order} r from {name} order by _file, _pos").collect():
-        inside.setdefault(row._file, []).append((row.r, place[row.id]))
-        boxes.setdefault(row._file, []).append(ranks[row.id])
+    inside = rows_by_file(spark, name, f"{order}, id")
     for files in sets:
-        blocks = [inside[path] for path in files]
+        blocks = [[(rank, place[number]) for rank, number in inside[path]] for path in files]
         assert all(block == sorted(block) for block in blocks)
         assert all(len(block) <= block_rows for block in blocks)
         if leading:
             assert all(left[-1] <= right[0] for left, right in pairwise(blocks))
             continue
-        ends = [(np.min(boxes[path], axis=0), np.max(boxes[path], axis=0)) for path in files]
+        boxes = [np.array([ranks[number] for _, number in inside[path]]) for path in files]
+        ends = [(box.min(axis=0), box.max(axis=0)) for box in boxes]
         for (lower, upper), (other_lower, other_upper) in combinations(ends, 2):
             assert ((upper < other_lower) | (lower > other_upper)).any()
 

@@ -4,7 +4,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from tables import MERGE_METHODS, append, checksum, create_table, make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -55,12 +55,7 @@ def merge_and_check(
 
 def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block_rows: int) -> None:
     """Check that blocks are sorted as they are labelled, that those of a group are disjoint, and their size."""
-    rows = spark.sql(
-        f"select _file, _pos, dense_rank() over (order by {order}) r from {name} order by _file, _pos"
-    ).collect()
-    inside: dict[str, list[int]] = {}
-    for row in rows:
-        inside.setdefault(row._file, []).append(row.r)
+    inside = rows_by_file(spark, name, f"dense_rank() over (order by {order})")
     sort_order = IcebergTable.load(spark, name).java.sortOrder().orderId()
     labels = spark.sql(f"select distinct sort_order_id from {name}.data_files").collect()
     assert [label for (label,) in labels] == [sort_order] != [0]

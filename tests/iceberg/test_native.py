@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from pyiceberg.table import StaticTable
 from pyspark import cloudpickle
 from pyspark.serializers import CloudPickleSerializer
@@ -125,14 +125,6 @@ def hashed(spark: Any, name: str) -> Any:
     return spark.sql(f"select count(*), sum(cast(xxhash64(id, {columns}) as decimal(38, 0))) from {name}").first()
 
 
-def contents(spark: Any, name: str) -> dict[str, list[int]]:
-    """Return the ids of each file."""
-    ids: dict[str, list[int]] = {}
-    for row in spark.sql(f"select _file, id from {name} order by _file, _pos").collect():
-        ids.setdefault(row._file, []).append(row.id)
-    return ids
-
-
 def parquet_schema(path: str) -> str:
     return str(pq.ParquetFile(local_path(path)).schema).partition("{")[2]
 
@@ -151,7 +143,7 @@ def without_zeros(bounds: Any) -> dict[int, bytes]:
 def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str], block_rows: int) -> None:
     before = hashed(spark, pair[0])
     files = {name: merged(spark, name, key, block_rows, method_of(name)) for name in pair}
-    inside = {name: contents(spark, name) for name in pair}
+    inside = {name: rows_by_file(spark, name, "id") for name in pair}
     by_rows = [
         sorted((sorted(inside[name][file.file_path]), number) for number, file in enumerate(files[name]))
         for name in pair
