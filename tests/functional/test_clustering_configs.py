@@ -67,13 +67,13 @@ class TestWrongConfigs(Clustering):
 class TestColumnsOfTheModelAndOfTheTable(Clustering):
     """The key is checked against what the table has, and against what the model is about to add."""
 
-    def test_another_spelling_of_a_column(self, run: Any, sql: Any) -> None:
+    def test_another_spelling_of_a_column_is_the_same_key(self, run: Any, sql: Any) -> None:
         run("m", "select 1 as userid, 2 as b", cluster_by="userid")
         run("m", "select 2 as UserId, 2 as b", cluster_by="USERID")
         assert self.order(sql, "m") == "userid ASC NULLS FIRST"
         assert sql("select count(*) from {schema}.m")[0][0] == 2
 
-    def test_a_key_on_a_new_column(self, run: Any, sql: Any) -> None:
+    def test_a_key_on_a_new_column_needs_a_schema_change(self, run: Any, sql: Any) -> None:
         query = "select 3 as userid, 2 as b, 1 as c"
         message = run("m", query, passes=False, cluster_by=["c", "b"])
         assert "cluster_by names c, which the model selects and its table does not have yet" in message
@@ -81,7 +81,7 @@ class TestColumnsOfTheModelAndOfTheTable(Clustering):
         assert self.order(sql, "m") == "c ASC NULLS FIRST, b ASC NULLS FIRST"
         assert sql("select count(*), count(c) from {schema}.m")[0][:] == (3, 1)
 
-    def test_a_query_that_needs_its_hook(self, run: Any, sql: Any) -> None:
+    def test_a_key_is_checked_after_the_hook_of_its_query(self, run: Any, sql: Any) -> None:
         hook = "create or replace temporary view made_by_hook as select 7 as code"
         query, options = "select code from made_by_hook", {"materialized": "table", "pre_hook": hook}
         run("hooked", query, cluster_by="truncate(2, code)", **options)

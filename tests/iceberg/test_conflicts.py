@@ -143,7 +143,7 @@ def test_a_recluster_keeps_the_changes_of_a_faster_writer(
 
 
 @pytest.mark.parametrize("statement", COLUMN_CHANGES)
-def test_a_writer_elsewhere_that_changes_the_columns(
+def test_a_change_of_columns_elsewhere_harms_no_row(
     spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str
 ) -> None:
     """Our catalog keeps the table with its columns of before: whether or not that is a conflict, no row is wrong."""

@@ -122,7 +122,9 @@ def check_blocks(
     [pytest.param(key, marks=pytest.mark.exhaustive if place % 3 else ()) for place, key in enumerate(CURVES)],
     ids=str,
 )
-def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
+def test_curves_over_every_type_are_merged(
+    spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int
+) -> None:
     name, refusals = typed[0] if method == "spark" else f"{typed[0]}_native", list[str | None]()
     before = checksum(spark, name)
     curve, sets = merge_all(spark, name, key, block_rows, method=method, refusals=refusals)
@@ -157,7 +159,7 @@ def make_points(spark: Any, schema: str, version: int = 2, partitioned: str | No
         *(pytest.param(version, None, marks=pytest.mark.exhaustive) for version in (1, 2)),
     ],
 )
-def test_blocks_along_a_curve(spark: Any, schema: str, version: int, partitioned: str | None) -> None:
+def test_blocks_are_cut_along_the_curve(spark: Any, schema: str, version: int, partitioned: str | None) -> None:
     name = make_points(spark, schema, version, partitioned)
     spark.sql(f"delete from {name} where id % 5 = 1")
     before = checksum(spark, name)

@@ -24,7 +24,7 @@ from dbt_recluster.maintenance import recluster, remove_orphan_files, suggest_cl
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["missing", "truncated"])
-def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> None:
+def test_a_block_that_cannot_be_read_changes_nothing(spark: Any, schema: str, fault: str) -> None:
     name = make_table(spark, schema, files=3)
     snapshot = IcebergTable.load(spark, name).snapshot_id
     path = local_path(spark.sql(f"select file_path from {name}.files limit 1").first()[0])

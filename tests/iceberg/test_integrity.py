@@ -124,7 +124,7 @@ def test_a_column_without_counts_is_passed_over(spark: Any, schema: str) -> None
 @pytest.mark.alike
 @pytest.mark.parametrize("keys", [1000, 3])  # the second has values of several blocks
 @pytest.mark.parametrize("paths", ["true", "false"])
-def test_an_object_store_layout(spark: Any, schema: str, keys: int, paths: str) -> None:
+def test_hashes_before_file_names_do_no_harm(spark: Any, schema: str, keys: int, paths: str) -> None:
     """Iceberg then puts a hash before file names, which may look like the number of a Spark partition."""
     properties = {
         "write.object-storage.enabled": "true",
@@ -196,7 +196,7 @@ def test_a_name_of_a_branch_or_of_metadata_is_no_table(spark: Any, hadoop_catalo
     assert recluster(spark, like_a_branch, "k", depth=1, block_rows=1000).depth_after < 2
 
 
-def test_columns_that_differ_in_case_only(spark: Any, hadoop_catalog: str) -> None:
+def test_columns_that_differ_in_case_only_are_two(spark: Any, hadoop_catalog: str) -> None:
     name = f"{hadoop_catalog}.s.t"
     with spark_settings(spark, {"spark.sql.caseSensitive": "true"}):
         spark.sql(f"create table {name} (id int, k int, K int) using iceberg")

@@ -124,7 +124,7 @@ def test_a_dry_run_changes_nothing(spark: Any, sales: str, run: Any, as_json: An
         assert len(as_json("recluster", table, "--dry-run")[1]["t"]["plan"]["sets"]) == 1
 
 
-def test_a_property_that_is_no_key(spark: Any, sales: str, run: Any) -> None:
+def test_a_wrong_property_stops_only_what_needs_it(spark: Any, sales: str, run: Any) -> None:
     """It stands in the way of what needs it, and of nothing else."""
     table = keyed(spark, sales)
     spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k desc')")

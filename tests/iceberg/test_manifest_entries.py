@@ -135,9 +135,7 @@ def test_bounds_that_are_whole_cut_off_and_not_recorded(spark: Any, wide: str, k
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
-    spark: Any, schema: str, version: int
-) -> None:
+def test_entries_survive_new_specs_wider_columns_and_rewrites(spark: Any, schema: str, version: int) -> None:
     name = f"{schema}.t"
     spark.sql(
         f"create table {name} (k int, x decimal(4, 1), p string, q date) using iceberg partitioned by (p) "

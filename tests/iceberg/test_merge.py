@@ -107,7 +107,9 @@ EXHAUSTIVE = [*((name, name) for name in SIMILAR_COLUMNS), *EXPRESSIONS]
     ],
     ids=str,
 )
-def test_keys_of_every_type_and_expression(spark: Any, typed: tuple[str, Any], key: Key, order: str) -> None:
+def test_every_type_and_expression_orders_as_spark_does(
+    spark: Any, typed: tuple[str, Any], key: Key, order: str
+) -> None:
     # Merges read files in the order of another key, or those that the one before wrote.
     refusals: list[str | None] = []
     for name, method, block_rows in ((typed[0], "spark", 110), (f"{typed[0]}_native", "native", 170)):
@@ -187,7 +189,7 @@ def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str,
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("partition", ["s", ""])
-def test_text_that_is_not_utf_8(
+def test_text_beyond_utf_8_is_cut_right(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, partition: str
 ) -> None:
     """Iceberg decodes it before it compares it, so it is in another order there, which a sample need not show."""
@@ -213,7 +215,7 @@ def test_text_that_is_not_utf_8(
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [["v", "k"], "k", "v"], ids=str)
-def test_most_rows_on_one_value(spark: Any, schema: str, key: Key) -> None:
+def test_a_frequent_value_has_blocks_of_its_own(spark: Any, schema: str, key: Key) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (id bigint, k int, v string) using iceberg")
     spark.sql(

@@ -209,7 +209,7 @@ def test_an_empty_table_has_nothing_to_recluster(spark: Any, schema: str, files:
     assert blocks_opened(spark, name, "k = 1") == 0
 
 
-def test_keys_with_odd_names(spark: Any, schema: str) -> None:
+def test_columns_with_odd_names_are_keys(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     rows = "id % 99 `a key`, id % 98 `Order`, id % 97 `sum(x)`, id % 96 `tick``ed`, struct(id % 95 zip) s, id `a.b.c`"
     spark.sql(f"create table {name} using iceberg as select /*+ repartition(4) */ {rows} from range(0, 400, 1, 4)")

@@ -116,7 +116,7 @@ def test_the_sort_order_wins_over_a_property_that_begins_otherwise(
     assert key_of(spark, name) == expected
 
 
-def test_names_that_need_quotes(spark: Any, schema: str) -> None:
+def test_a_key_of_quoted_names_is_read_back(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (`order date` date, s struct<`a,b`: int>, `c``d` int) using iceberg")
     key = parse_cluster_key(["hilbert(months(`order date`), s.`a,b`, truncate(5, `c``d`))"])

@@ -45,9 +45,7 @@ def test_one_machine_needs_nothing_but_the_catalog(
     assert depth(spark, table) == 1
 
 
-def test_tables_are_reclustered_and_failures_named_through_spark_submit(
-    spark: Any, uncached_catalog: str, jobs: Jobs
-) -> None:
+def test_spark_submit_reclusters_and_names_failures(spark: Any, uncached_catalog: str, jobs: Jobs) -> None:
     table = keyed(spark, f"{uncached_catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     names = ("lake.sales.nowhere", "lake.sales.orders")

@@ -52,7 +52,7 @@ def test_client_mode_with_a_table_on_hdfs(spark: Any, cluster: Yarn, wheel: Path
     assert (writers(spark, table), checksum(spark, table)) == (["spark: store"], before)
 
 
-def test_cluster_mode_with_a_packed_environment(
+def test_cluster_mode_takes_a_packed_environment(
     spark: Any, hadoop_catalog: str, cluster: Yarn, environment: dict[str, str], wheel: Path, tmp_path: Path
 ) -> None:
     """The driver runs in a container too. A table that fails is a failed application, and no second attempt."""

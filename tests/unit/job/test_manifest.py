@@ -79,7 +79,7 @@ def of_schema(schema: str, **content: Any) -> str:
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_file_that_is_no_manifest(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "manifest.json"
     if text is not None:
         path.write_text(text)
@@ -101,9 +101,7 @@ def test_a_manifest_of_dbt_2_is_read(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("manifest")
-def test_files_that_spark_submit_has_put_into_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_spark_submit_has_copied_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
 
