@@ -129,9 +129,7 @@ class TestCost(Operations):
         ),
     }
 
-    def test_an_estimate_before_clustering_counts_every_block(
-        self, project: Any, table: str, spark: Any, sql: Any
-    ) -> None:
+    def test_a_first_estimate_counts_every_block(self, project: Any, table: str, spark: Any, sql: Any) -> None:
         size = sql("select sum(file_size_in_bytes) from {schema}.events.files")[0][0]
         found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
         assert (found.average_depth, found.expected_average_depth, found.first_bytes) == (6, 1, size)

@@ -15,6 +15,7 @@ from tables import (
     append,
     checksum,
     compact,
+    create_table,
     delete_by_equality,
     expire,
     forget_checkpoints,
@@ -143,9 +144,7 @@ def test_a_recluster_keeps_the_changes_of_a_faster_writer(
 
 
 @pytest.mark.parametrize("statement", COLUMN_CHANGES)
-def test_a_change_of_columns_elsewhere_harms_no_row(
-    spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str
-) -> None:
+def test_columns_changed_elsewhere_are_safe(spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str) -> None:
     """Our catalog keeps the table with its columns of before: whether or not that is a conflict, no row is wrong."""
     add_catalog(spark, f"{hadoop_catalog}_elsewhere", type="hadoop", warehouse=tmp_path.as_uri())
     name, elsewhere = f"{hadoop_catalog}.db.t", f"{hadoop_catalog}_elsewhere.db.t"
@@ -190,8 +189,7 @@ def test_a_sort_order_that_another_writer_sets_stays(spark: Any, schema: str, st
 @pytest.mark.parametrize(("first", "other"), [("hilbert(k, id)", "hilbert(id, u)"), ("k", "hilbert(id, u)")])
 def test_a_curve_that_another_writer_sets_stays(spark: Any, schema: str, first: str, other: str) -> None:
     """No sort order tells the two apart: the other recluster leaves the table unsorted."""
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, k int, u int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "id bigint, k int, u int")
     for number in range(3):
         values = ("id", f"cast(hash(id, {number}) % 500 as int) k", "cast(hash(id) % 500 as int) u")
         spark.range(500).selectExpr(*values).coalesce(1).writeTo(name).append()
@@ -246,8 +244,7 @@ def test_swapped_column_names_during_a_merge_swap_no_values(
 
     Nor may rows that were sorted by the former column of the key bear the label of the new one.
     """
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "k int, a int, b int")
     for number in range(4):
         values = (
             f"cast(id * 4 + {number} as int) k",

@@ -122,9 +122,7 @@ def check_blocks(
     [pytest.param(key, marks=pytest.mark.exhaustive if place % 3 else ()) for place, key in enumerate(CURVES)],
     ids=str,
 )
-def test_curves_over_every_type_are_merged(
-    spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int
-) -> None:
+def test_any_type_has_a_curve(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
     name, refusals = typed[0] if method == "spark" else f"{typed[0]}_native", list[str | None]()
     before = checksum(spark, name)
     curve, sets = merge_all(spark, name, key, block_rows, method=method, refusals=refusals)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tables import checksum, recluster_keeping_rows, spark_settings, stays_as_it_is
+from tables import checksum, create_table, recluster_keeping_rows, spark_settings, stays_as_it_is
 
 from dbt_recluster.adapter.table_clustering import sorted_along_curve
 from dbt_recluster.clustering import table_curve
@@ -58,8 +58,7 @@ def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 4
 
 def make_texts(spark: Any, schema: str, text: str) -> str:
     """Make a table of an ``id`` and a text in four overlapping files."""
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    name = create_table(spark, f"{schema}.t", "id bigint, s string")
     for number in range(4):
         frame = spark.range(number * 500, number * 500 + 500).selectExpr("id", f"{text} s")
         frame.coalesce(1).writeTo(name).append()
@@ -253,8 +252,7 @@ ITEMS += ["date_trunc('hour', ts)", "date_trunc('month', n)", "date_trunc('year'
 @pytest.mark.alike
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, {', '.join(VALUES)}) using iceberg")
+    name = create_table(spark, f"{schema}.t", f"id bigint, {', '.join(VALUES)}")
     for number in range(4):
         values = [f"{value} {column.split()[0]}" for column, value in VALUES.items()]
         frame = spark.range(number * 400, number * 400 + 400).selectExpr("id", *values)
@@ -276,8 +274,7 @@ SMALL_LOADS += [(90_173, 91_622, 20), (90_792, 91_300, 50), (89_742, 90_086, 20)
 
 
 def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]]) -> str:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "k int, a int, b int")
     for low, high, rows in loads:
         k = f"{low} + cast({high - low} * id / {rows - 1} as int)"
         spark.range(rows).selectExpr(f"{k} k", "0 a", "0 b").coalesce(1).writeTo(name).append()

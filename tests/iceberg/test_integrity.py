@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import (
     checksum,
+    create_table,
     make_table,
     merge_method,
     metadata_file,
@@ -40,12 +41,8 @@ OURS = [
 @pytest.mark.parametrize("key", [["truncate(10, k)", "truncate(3, __recluster_set)"], ["truncate(10, id)"]])
 @pytest.mark.parametrize("any_schema", ["true", "false"])
 def test_columns_named_like_ours_keep_their_values(spark: Any, schema: str, key: list[str], any_schema: str) -> None:
-    name = f"{schema}.t"
-    columns = ", ".join(f"`{column}` string" for column in OURS)
-    spark.sql(
-        f"create table {name} (id bigint, k int, {columns}, __recluster_end bigint) using iceberg "
-        f"tblproperties ('write.spark.accept-any-schema' = '{any_schema}')"
-    )
+    columns = f"id bigint, k int, {', '.join(f'`{column}` string' for column in OURS)}, __recluster_end bigint"
+    name = create_table(spark, f"{schema}.t", columns, {"write.spark.accept-any-schema": any_schema})
     values = ", ".join(f"concat('{column} ', id) `{column}`" for column in OURS)
     spark.sql(
         f"insert into {name} select /*+ repartition(4) */ id, if(id % 9 < 4, 7, cast(rand(1) * 1000 as int)) k, "

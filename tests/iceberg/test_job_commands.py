@@ -29,9 +29,7 @@ def sales(uncached_catalog: str) -> str:
 
 
 @pytest.mark.thorough
-def test_options_come_from_the_table_and_those_of_the_command_line_win(
-    spark: Any, sales: str, run_json: Any, as_json: Any
-) -> None:
+def test_options_of_the_command_line_win_over_the_table_s(spark: Any, sales: str, run_json: Any, as_json: Any) -> None:
     table = keyed(spark, sales, rows=200, depth="1", block_rows="100", final="true", depht="2")
     before = checksum(spark, table)
     code, answer, err = run_json("recluster", table, "--depth", "50")

@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 import yaml
 from pyspark.errors.exceptions.captured import CapturedException
-from tables import append, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
+from tables import append, create_table, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
 
 from dbt_recluster import maintenance
 from dbt_recluster.advice.cost_model import CostModel
@@ -156,8 +156,7 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
 
 
 def test_the_verdict_is_of_the_whole_table_whatever_a_predicate_admits(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, v int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "k int, v int")
     for v in range(3):
         spark.sql(f"insert into {name} select id, {v} from range(0, 200, 1, 1)")
     for where, verdict, why in (

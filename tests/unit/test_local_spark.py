@@ -166,9 +166,7 @@ def session(version: str) -> Any:
     return SimpleNamespace(version=version, _jsparkSession=None)
 
 
-def test_other_versions_of_spark_are_refused_before_any_statement(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_versions_of_spark_are_refused_before_any_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
     for version in ("3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"):
         check_version(session(version))
