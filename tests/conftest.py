@@ -78,6 +78,13 @@ def hadoop_catalog(spark: Any, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def uncached_catalog(spark: Any, hadoop_catalog: str) -> str:
+    """A catalog of the test's own that keeps no table in memory."""
+    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
+    return hadoop_catalog
+
+
+@pytest.fixture
 def broken_catalog(spark: Any) -> Iterator[str]:
     """A catalog that does not start."""
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "nonsense"}

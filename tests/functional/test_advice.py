@@ -129,9 +129,7 @@ class TestCost(Operations):
         ),
     }
 
-    def test_an_estimate_before_the_first_clustering_counts_every_block(
-        self, project: Any, table: str, spark: Any, sql: Any
-    ) -> None:
+    def test_a_first_estimate_counts_every_block(self, project: Any, table: str, spark: Any, sql: Any) -> None:
         size = sql("select sum(file_size_in_bytes) from {schema}.events.files")[0][0]
         found = estimate_clustering_cost(spark, table, depth=1, block_rows=500)
         assert (found.average_depth, found.expected_average_depth, found.first_bytes) == (6, 1, size)
@@ -205,6 +203,6 @@ class TestHistory(Operations):
         assert 0 < len(after) < len(before)
         assert after[-1].snapshot_ids == before[-1].snapshot_ids
 
-    def test_a_table_never_written(self, project: Any, sql: Any, spark: Any) -> None:
+    def test_a_table_never_written_has_no_history(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.empty (k int) using iceberg")
         assert clustering_history(spark, f"{project.test_schema}.empty").entries == []

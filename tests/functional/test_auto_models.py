@@ -26,7 +26,7 @@ class TestAutoKey(Clustering):
     SEEDS = days("auto")
     SNAPSHOTS = snapshot("history", "other", ["auto"], cluster_by="auto")
 
-    def test_the_whole_way(self, project: Any, sql: Any, run: Any) -> None:
+    def test_a_key_is_chosen_once_the_table_is_large_and_read(self, project: Any, sql: Any, run: Any) -> None:
         first = 0
 
         def load(rows: int, column: str = "", *flags: str, cluster_by: Any = "auto") -> str:

@@ -1,13 +1,13 @@
 """Clustering through dbt, as users meet it."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clustered_models import EVENTS, Clustering, config, days, microbatch, models_of, run_load, snapshot
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from merges import rows_by_file
 
 
 class TestLoads(Clustering):
@@ -93,10 +93,9 @@ class TestMaterializations(Clustering):
         assert properties["write.distribution-mode"] == "none"
         assert properties["write.metadata.metrics.column.k"] == "full"
 
-    def test_a_load_arrives_sorted(self, project: Any, sql: Any) -> None:
-        rows = sql("select _file, _pos, k, id from {schema}.a_table order by _file, _pos")
-        for left, right in pairwise(rows):
-            assert left._file != right._file or (left.k, left.id) <= (right.k, right.id)
+    def test_a_load_arrives_sorted(self, project: Any, spark: Any) -> None:
+        for rows in rows_by_file(spark, f"{project.test_schema}.a_table", "k, id").values():
+            assert rows == sorted(rows)
 
 
 class TestSwitches(Clustering):

@@ -123,9 +123,7 @@ class TestChangedFormat(FileFormats):
             assert self.order(sql, name) == "id ASC NULLS FIRST"
 
     @pytest.mark.parametrize("before", ["table", "view", "parquet"])
-    def test_a_view_that_cannot_be_made_leaves_what_it_replaces(
-        self, before: str, run: Any, sql: Any, project: Any
-    ) -> None:
+    def test_a_view_that_fails_leaves_what_it_replaces(self, before: str, run: Any, sql: Any, project: Any) -> None:
         name, query = f"seen_{before}", "select id from range(1, 3)"
         options = {"materialized": "view"} if before == "view" else {"materialized": "table", "cluster_by": "id"}
         options |= {"file_format": "parquet"} if before == "parquet" else {}
@@ -171,7 +169,7 @@ class TestChangedFormat(FileFormats):
         assert self.ids(sql, "cloned") == [1, 2, 3]
 
     @pytest.mark.parametrize("before", ["iceberg", "parquet"])
-    def test_a_seed_that_fails_in_another_format_leaves_its_table(
+    def test_a_seed_that_changes_format_and_fails_leaves_its_table(
         self, before: str, project: Any, sql: Any, provider: Any
     ) -> None:
         after = {"iceberg": "parquet", "parquet": "iceberg"}[before]
@@ -215,7 +213,7 @@ class TestChangedFormat(FileFormats):
         assert self.ids(sql, "renamed") == [1, 2]
 
     @pytest.mark.exhaustive
-    def test_what_killed_runs_leave(self, run: Any, sql: Any, directory: Path) -> None:
+    def test_what_killed_runs_leave_is_not_in_the_way(self, run: Any, sql: Any, directory: Path) -> None:
         options = {"materialized": "table", "file_format": "parquet"}
         for last, name in ((2, "killed"), (3, "killed__dbt_tmp")):
             (directory / name).mkdir()
@@ -227,9 +225,7 @@ class TestChangedFormat(FileFormats):
         run("killed", "select id from range(1, 4)", **options)
         assert self.ids(sql, "killed") == [1, 2, 3]
 
-    def test_files_at_a_location_of_ones_own_are_in_the_way(
-        self, run: Any, sql: Any, spark: Any, tmp_path: Path
-    ) -> None:
+    def test_files_at_a_location_of_ones_own_are_refused(self, run: Any, sql: Any, spark: Any, tmp_path: Path) -> None:
         options = {"materialized": "table", "file_format": "parquet", "location_root": str(tmp_path)}
         run("placed", "select id from range(1, 3)", **options)
         message = run("placed", "select id from range(1, 5)", passes=False, **options)

@@ -83,7 +83,7 @@ class TestFreshness:
             monkeypatch.undo()
             time.tzset()
 
-    def test_sources_that_have_no_snapshots(self, project: Any, spark: Any) -> None:
+    def test_sources_without_snapshots_say_what_to_do(self, project: Any, spark: Any) -> None:
         schema = project.test_schema
         names = ("events", "parquet", "a_view", "missing", "with_query")
         found, statements = freshness(" ".join(f"source:loaded.{name}" for name in names), passes=False)

@@ -149,7 +149,7 @@ class TestHooksThatCannot(Hooked):
         results, log = self.load(0, "--select", name, expect_pass=expect_pass)
         return log if expect_pass else str(results[name].message)
 
-    def test_what_is_refused_before_the_build(self, project: Any, sql: Any) -> None:
+    def test_an_early_call_is_refused_before_the_build(self, project: Any, sql: Any) -> None:
         early = "is called before its table is built: it is for a post_hook, and in quotes"
         unquoted = config(**KEYED).replace(") }}", "") + ", post_hook=recluster()) }}" + ROWS
         write_file(unquoted, project.project_root, "models", "unquoted.sql")
@@ -240,9 +240,7 @@ class TestOtherOperations(Hooked):
     }
 
     @pytest.mark.thorough
-    def test_an_operation_in_a_hook_applies_to_its_own_model_by_default(
-        self, project: Any, sql: Any, spark: Any, rounds: Any
-    ) -> None:
+    def test_an_operation_in_a_hook_is_for_its_own_model(self, project: Any, sql: Any, spark: Any, rounds: Any) -> None:
         for load in range(3):
             _, log = self.load(load)
         assert (len(rounds("first")), len(rounds("second"))) == (2, 2)

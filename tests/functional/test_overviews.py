@@ -78,7 +78,7 @@ class TestOverview(Operations):
         assert operate_json("clustering_information", arguments)["verdict"] == "deep"
         write_file(text, project.project_root, "models", "waits.sql")
 
-    def test_the_overview_as_json(self, sql: Any) -> None:
+    def test_the_json_has_figures_and_totals(self, sql: Any) -> None:
         found = operate_json("clustering_overview", "{table: [deep, well, paused, plain], format: json}")
         by_verdict = {table["verdict"]: table for table in found["tables"]}
         assert list(by_verdict) == ["deep", "suspended", "unclustered", "well clustered"]
@@ -114,7 +114,7 @@ class TestOverview(Operations):
             ("by: team", "by must be tag, group or owner, not 'team'"),
         ],
     )
-    def test_bad_input_before_anything_runs(self, arguments: str, message: str) -> None:
+    def test_bad_input_is_refused_before_anything_runs(self, arguments: str, message: str) -> None:
         log = operate("clustering_overview", f"{{{arguments}}}", passes=False)
         assert message in log
         assert "total" not in log
@@ -175,7 +175,7 @@ class TestMoney(Operations):
         told = f"in all EUR {found['spent']:,.2f}; spent: EUR 3,600 an hour"
         assert told in operate("clustering_history", "{table: read}")
 
-    def test_the_estimate_and_the_report(self, project: Any) -> None:
+    def test_the_estimate_and_the_report_are_in_money(self, project: Any) -> None:
         found = operate_json("estimate_clustering_cost", "{table: read, format: json}")
         assert found["spent_per_day"] == pytest.approx(found["actual_seconds_per_day"])
         assert found["saved_per_day"] == pytest.approx(found["saved_bytes_per_day"] / 2**20, abs=1e-6)

@@ -114,7 +114,7 @@ class TestReport(Operations):
         assert re.search(r"#[0-9a-f]{6}\b", drawn) is None  # every colour is the page's
 
     @pytest.mark.parametrize("width", [390, 1200])
-    def test_the_report_fits_every_window_and_asks_no_network(
+    def test_every_window_fits_and_no_network_is_asked(
         self, project: Any, browser: str, width: int, tmp_path: Path
     ) -> None:
         """Nothing is wider than the window, no column of a table is cut off, and nothing is asked of a network."""
@@ -150,7 +150,7 @@ class TestReport(Operations):
         assert int(found.group(2)) > 40
         assert found.group(3) == "0"
 
-    def test_reports_at_paths_of_ones_own(self, project: Any) -> None:
+    def test_reports_are_written_where_one_says(self, project: Any) -> None:
         directory = Path(project.project_root) / "some" / "where"
         operate("clustering_report", "{table: events, path: some/where/one.html}")
         assert "<details open>" in (directory / "one.html").read_text()  # a table alone is not folded

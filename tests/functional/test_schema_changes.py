@@ -9,19 +9,8 @@ from dbt.tests.util import run_dbt
 
 class SchemaChange(Clustering):
     @pytest.fixture
-    def sql(self, project: Any) -> Any:
-        return lambda statement: [
-            tuple(row) for row in project.run_sql(statement.format(schema=project.test_schema), fetch="all")
-        ]
-
-    @staticmethod
-    def columns(sql: Any, table: str) -> list[str]:
-        rows = sql(f"describe {{schema}}.{table}")
-        return [f"{name} {kind}" for name, kind, _ in rows[: next_comment(rows)]]
-
-
-def next_comment(rows: list[Any]) -> int:
-    return next((i for i, row in enumerate(rows) if not row[0] or row[0].startswith("#")), len(rows))
+    def columns(self, project: Any, spark: Any) -> Any:
+        return lambda table: [" ".join(column) for column in spark.table(f"{project.test_schema}.{table}").dtypes]
 
 
 class TestAppendNewColumns(SchemaChange):
@@ -57,13 +46,13 @@ class TestAppendNewColumns(SchemaChange):
 class TestSyncAllColumns(SchemaChange):
     SYNC = {"on_schema_change": "sync_all_columns"}
 
-    def test_sync_all_columns_adds_drops_and_widens(self, run: Any, sql: Any) -> None:
+    def test_sync_all_columns_adds_drops_and_widens(self, run: Any, sql: Any, columns: Any) -> None:
         old = "select 1 as `a b`, 'x' as `select`, 1 as n, 1.5f as f, cast(1 as decimal(5, 2)) as d"
         run("synced", old, **self.SYNC)
         new = "select 'y' as `a-b`, 2 as `select.x`, 2L as n, 2.5d as f, cast(2 as decimal(9, 2)) as d"
         run("synced", new, **self.SYNC)
         expected = ["n bigint", "f double", "d decimal(9,2)", "a-b string", "select.x int"]
-        assert self.columns(sql, "synced") == expected
+        assert columns("synced") == expected
         rows = sql("select n, f, d, `a-b`, `select.x` from {schema}.synced order by n")
         assert [(*row[:2], float(row[2]), *row[3:]) for row in rows] == [
             (1, 1.5, 1.0, None, None),
@@ -82,10 +71,10 @@ class TestSyncAllColumns(SchemaChange):
         ],
     )
     def test_a_change_that_cannot_be_is_refused_before_anything_is_altered(
-        self, run: Any, sql: Any, name: str, old: str, new: str, options: dict[str, Any], message: str
+        self, run: Any, sql: Any, columns: Any, name: str, old: str, new: str, options: dict[str, Any], message: str
     ) -> None:
         def state() -> tuple[Any, ...]:
-            return self.columns(sql, name), sql(f"select snapshot_id from {{schema}}.{name}.snapshots")
+            return columns(name), sql(f"select snapshot_id from {{schema}}.{name}.snapshots")
 
         run(name, f"select {old}", **self.SYNC, **options)
         before = state()
@@ -94,10 +83,10 @@ class TestSyncAllColumns(SchemaChange):
         assert "macro" not in error
         assert state() == before
 
-    def test_the_key_moves_to_a_new_column_as_its_own_goes(self, run: Any, sql: Any) -> None:
+    def test_the_key_moves_to_a_new_column_as_its_own_goes(self, run: Any, sql: Any, columns: Any) -> None:
         run("moved", "select id, id % 7 as k from range(100)", cluster_by="k", **self.SYNC)
         run("moved", "select id, id % 5 as j from range(100, 200)", cluster_by="j", **self.SYNC)
-        assert self.columns(sql, "moved") == ["id bigint", "j bigint"]
+        assert columns("moved") == ["id bigint", "j bigint"]
         properties = self.properties(sql, "moved")
         assert properties["sort-order"] == "j ASC NULLS FIRST"
         assert [name for name in properties if name.endswith((".k", ".j"))] == ["write.metadata.metrics.column.j"]

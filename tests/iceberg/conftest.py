@@ -13,10 +13,3 @@ def typed(spark: Any) -> Iterator[tuple[str, Any]]:
     """A table with a column of every type that a key may have, and its checksum."""
     with typed_table(spark) as name:
         yield name, checksum(spark, name)
-
-
-@pytest.fixture
-def uncached_catalog(spark: Any, hadoop_catalog: str) -> str:
-    """A catalog of the test's own that keeps no table in memory."""
-    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
-    return hadoop_catalog

@@ -161,18 +161,15 @@ def test_a_missing_branch_or_a_tag_is_refused(spark: Any, schema: str) -> None:
     assert head(spark, name) != main
 
 
+MADE_ANEW = "create or replace table {} using iceberg as select 1L as id, "
+
+
 @pytest.mark.parametrize(
     ("change", "lost"),
     [
         ("alter table {} drop column v", "v (string, now dropped)"),
-        (
-            "create or replace table {} using iceberg as select 1L as id, 'x' as k, 'y' as v",
-            "k (int, now string)",
-        ),
-        (
-            "create or replace table {} using iceberg as select 1L as id, 2 as k, 'y' as w",
-            "v (string, now dropped)",
-        ),
+        (f"{MADE_ANEW} 'x' as k, 'y' as v", "k (int, now string)"),
+        (f"{MADE_ANEW} 2 as k, 'y' as w", "v (string, now dropped)"),
     ],
 )
 def test_a_branch_of_another_schema_is_refused(spark: Any, schema: str, change: str, lost: str) -> None:
@@ -198,7 +195,7 @@ def test_a_branch_is_reclustered_after_compatible_schema_changes(spark: Any, sch
 def test_a_table_rolled_back_to_another_schema_is_refused(spark: Any, schema: str) -> None:
     name = with_branch(spark, schema)
     main = head(spark, name)
-    spark.sql(f"create or replace table {name} using iceberg as select 1L as id, 'x' as k")
+    spark.sql(f"{MADE_ANEW} 'x' as k".format(name))
     spark.sql(f"call spark_catalog.system.set_current_snapshot('{name}', {main})")
     with pytest.raises(UnsupportedTableError, match=r"of another schema: k \(int, now string\)"):
         recluster(spark, name, "k", **OPTIONS)

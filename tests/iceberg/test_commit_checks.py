@@ -264,7 +264,7 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_interruption_between_merge_and_commit(
+def test_an_interruption_before_the_commit_leaves_no_unnamed_file(
     spark: Any,
     schema: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from tables import MERGE_METHODS, checksum, create_table, spark_settings
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -98,19 +98,16 @@ def check_blocks(
     place = dict(zip(ids.tolist(), curve.index(items).tolist(), strict=True))
     leading = "".join(f"{quote_path(field.column)}, " for field in parsed.leading)
     order = f"dense_rank() over (order by {leading}1)" if leading else "0"
-    inside: dict[str, list[tuple[int, int]]] = {}
-    boxes: dict[str, list[list[int]]] = {}
-    for row in spark.sql(f"select _file, _pos, id, {order} r from {name} order by _file, _pos").collect():
-        inside.setdefault(row._file, []).append((row.r, place[row.id]))
-        boxes.setdefault(row._file, []).append(ranks[row.id])
+    inside = rows_by_file(spark, name, f"{order}, id")
     for files in sets:
-        blocks = [inside[path] for path in files]
+        blocks = [[(rank, place[number]) for rank, number in inside[path]] for path in files]
         assert all(block == sorted(block) for block in blocks)
         assert all(len(block) <= block_rows for block in blocks)
         if leading:
             assert all(left[-1] <= right[0] for left, right in pairwise(blocks))
             continue
-        ends = [(np.min(boxes[path], axis=0), np.max(boxes[path], axis=0)) for path in files]
+        boxes = [np.array([ranks[number] for _, number in inside[path]]) for path in files]
+        ends = [(box.min(axis=0), box.max(axis=0)) for box in boxes]
         for (lower, upper), (other_lower, other_upper) in combinations(ends, 2):
             assert ((upper < other_lower) | (lower > other_upper)).any()
 
@@ -125,7 +122,7 @@ def check_blocks(
     [pytest.param(key, marks=pytest.mark.exhaustive if place % 3 else ()) for place, key in enumerate(CURVES)],
     ids=str,
 )
-def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
+def test_any_type_has_a_curve(spark: Any, typed: tuple[str, Any], key: list[str], method: str, block_rows: int) -> None:
     name, refusals = typed[0] if method == "spark" else f"{typed[0]}_native", list[str | None]()
     before = checksum(spark, name)
     curve, sets = merge_all(spark, name, key, block_rows, method=method, refusals=refusals)
@@ -160,7 +157,7 @@ def make_points(spark: Any, schema: str, version: int = 2, partitioned: str | No
         *(pytest.param(version, None, marks=pytest.mark.exhaustive) for version in (1, 2)),
     ],
 )
-def test_blocks_along_a_curve(spark: Any, schema: str, version: int, partitioned: str | None) -> None:
+def test_blocks_are_cut_along_the_curve(spark: Any, schema: str, version: int, partitioned: str | None) -> None:
     name = make_points(spark, schema, version, partitioned)
     spark.sql(f"delete from {name} where id % 5 = 1")
     before = checksum(spark, name)

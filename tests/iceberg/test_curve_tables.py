@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tables import checksum, recluster_keeping_rows, spark_settings, stays_as_it_is
+from tables import checksum, create_table, recluster_keeping_rows, spark_settings, stays_as_it_is
 
 from dbt_recluster.adapter.table_clustering import sorted_along_curve
 from dbt_recluster.clustering import table_curve
@@ -58,8 +58,7 @@ def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 4
 
 def make_texts(spark: Any, schema: str, text: str) -> str:
     """Make a table of an ``id`` and a text in four overlapping files."""
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    name = create_table(spark, f"{schema}.t", "id bigint, s string")
     for number in range(4):
         frame = spark.range(number * 500, number * 500 + 500).selectExpr("id", f"{text} s")
         frame.coalesce(1).writeTo(name).append()
@@ -253,8 +252,7 @@ ITEMS += ["date_trunc('hour', ts)", "date_trunc('month', n)", "date_trunc('year'
 @pytest.mark.alike
 @pytest.mark.parametrize("item", ITEMS)
 def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, {', '.join(VALUES)}) using iceberg")
+    name = create_table(spark, f"{schema}.t", f"id bigint, {', '.join(VALUES)}")
     for number in range(4):
         values = [f"{value} {column.split()[0]}" for column, value in VALUES.items()]
         frame = spark.range(number * 400, number * 400 + 400).selectExpr("id", *values)
@@ -269,33 +267,6 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
     assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
 
 
-@pytest.mark.exhaustive
-def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
-    rows, days = 10_000, 6
-    name, new = f"{schema}.events", f"{schema}.new"
-    for table in (name, new):
-        spark.sql(f"create table {table} (id bigint, person int, day date) using iceberg")
-    for number in range(days):
-        # Three rows in a hundred belong to any of the days before.
-        late = f"pmod(hash(id, 1), {number + 1})"
-        spark.range(number * rows, (number + 1) * rows).selectExpr(
-            "id",
-            "cast(pow(pmod(hash(id, 2), 1000) / 1000, 2) * 5000 as int) person",
-            f"date_add(date'2026-01-01', if(pmod(hash(id, 3), 100) < 3, {late}, {number})) day",
-        ).repartition(4).writeTo(name).append()
-        recluster(spark, name, "hilbert(person, day)", block_rows=500)
-    spark.table(name).repartition(8).writeTo(new).append()
-    before = checksum(spark, name)
-    for table in (name, new):
-        recluster(spark, table, "hilbert(person, day)", depth=1, block_rows=500, final=True)
-    assert checksum(spark, name) == before
-    reads = [f"day = date'2026-01-0{day}'" for day in range(1, days + 1)]
-    reads += [f"person = {round((place + 0.5) ** 2 / 100 * 5_000)}" for place in range(10)]
-    opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
-    # docs/design/curves.md has figures of larger tables; here a block more or less counts much.
-    assert opened <= 1.2 * at_once
-
-
 KEY = "k, hilbert(a, b)"
 # Least and greatest k, and rows, of each load.
 SMALL_LOADS = [(89_796, 89_909, 20), (90_889, 92_363, 50), (91_104, 92_119, 50), (90_954, 91_652, 5)]
@@ -303,8 +274,7 @@ SMALL_LOADS += [(90_173, 91_622, 20), (90_792, 91_300, 50), (89_742, 90_086, 20)
 
 
 def make_small_blocks(spark: Any, schema: str, loads: Sequence[tuple[int, int, int]]) -> str:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "k int, a int, b int")
     for low, high, rows in loads:
         k = f"{low} + cast({high - low} * id / {rows - 1} as int)"
         spark.range(rows).selectExpr(f"{k} k", "0 a", "0 b").coalesce(1).writeTo(name).append()

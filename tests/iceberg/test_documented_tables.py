@@ -122,15 +122,15 @@ def test_the_docs_name_what_is_kept_and_their_statements_strip_a_table(spark: An
 KEYED = "set tblproperties ('recluster.cluster_by' = 'k'"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "order", "mode"),
     [
         ([], "k", None),
         (["unset tblproperties ('write.distribution-mode')", "write ordered by k", f"{KEYED})"], "k", None),
         (["write ordered by k", f"{KEYED}, 'write.distribution-mode' = 'hash')"], "k", "hash"),
+        (["write ordered by id"], None, "range"),
     ],
-    ids=["an order that a recluster set", "a model's order", "a mode set by hand"],
+    ids=["an order that a recluster set", "a model's order", "a mode set by hand", "an order set by hand"],
 )
 def test_an_operation_removes_what_is_kept_in_a_table(
     spark: Any, schema: str, changes: list[str], order: str | None, mode: str | None

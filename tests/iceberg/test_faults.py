@@ -24,7 +24,7 @@ from dbt_recluster.maintenance import recluster, remove_orphan_files, suggest_cl
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["missing", "truncated"])
-def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> None:
+def test_a_block_that_cannot_be_read_changes_nothing(spark: Any, schema: str, fault: str) -> None:
     name = make_table(spark, schema, files=3)
     snapshot = IcebergTable.load(spark, name).snapshot_id
     path = local_path(spark.sql(f"select file_path from {name}.files limit 1").first()[0])
@@ -62,18 +62,24 @@ def test_a_full_disk_leaves_the_table_as_it_was(spark: Any, schema: str, tmp_pat
         subprocess.run(["umount", "--lazy", str(small)], check=True)  # Spark may still have a file open
 
 
-@pytest.mark.thorough
-def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str) -> None:
+@pytest.mark.parametrize(
+    ("lost", "message"), [(False, "banana"), pytest.param(True, r"changed nothing\.", marks=pytest.mark.thorough)]
+)
+def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str, lost: bool, message: str) -> None:
+    """It comes between two rounds, or in a merge whose files are gone."""
     name = make_table(spark, schema, files=5)
 
-    def break_second(progress: Progress) -> None:
-        if progress.round == 2 and progress.merged is None and not progress.failed:
+    def spoil(progress: Progress) -> None:
+        if progress.committed and lost:
             for file in data_files(spark, name) - orphans(spark, name):
                 file.unlink()
+        elif progress.committed:
+            spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = 'banana')")
 
     options = {"depth": 1, "block_rows": 1000, "max_merge_blocks": 2}  # so that there is a second round
-    with pytest.raises(MergeFailedError, match=r"changed nothing\..* 1 round before it was committed\.") as raised:
-        recluster(spark, name, "k", final=True, listener=break_second, **options)
+    error = MergeFailedError if lost else ReclusterError
+    with pytest.raises(error, match=rf"{message}.* 1 round before it was committed\.$") as raised:
+        recluster(spark, name, "k", final=True, listener=spoil, **options)
     assert raised.value.bytes_rewritten > 0
 
 

@@ -31,6 +31,7 @@ from tables import (
     merge_method,
     metadata_file,
     spark_settings,
+    with_field_ids,
 )
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -360,20 +361,16 @@ class Builder:
     def duckdb(self, load: Load, rows: pa.Table) -> None:
         schema, path = self.table.java.schema(), self.path()
 
-        def ids(name: str, kind: pa.DataType, above: str = "") -> str:
-            full = f"{above}{name}"
-            own = f"__duckdb_field_id: {schema.findField(full).fieldId()}"
-            if pa.types.is_struct(kind):
-                inner = [ids(part.name, part.type, f"{full}.") for part in kind]
-            elif pa.types.is_map(kind):
-                inner = [ids("key", kind.key_type, f"{full}."), ids("value", kind.item_type, f"{full}.")]
-            elif pa.types.is_list(kind):
-                inner = [ids("element", kind.value_type, f"{full}.")]
-            else:
-                return f'"{name}": {schema.findField(full).fieldId()}'
-            return f'"{name}": {{{", ".join([own, *inner])}}}'
+        def ids(field: pa.Field) -> str:
+            kind, number = field.type, field.metadata[b"PARQUET:field_id"].decode()
+            if not pa.types.is_nested(kind):
+                return f'"{field.name}": {number}'
+            inner = (
+                [kind.key_field, kind.item_field] if pa.types.is_map(kind) else map(kind.field, range(kind.num_fields))
+            )
+            return f'"{field.name}": {{{", ".join([f"__duckdb_field_id: {number}", *map(ids, inner)])}}}'
 
-        given = ", ".join(ids(name, rows.schema.field(name).type) for name in rows.column_names)
+        given = ", ".join(ids(with_field_ids(field, schema)) for field in rows.schema)
         size = max(1, load.options["row_group_size"])
         with duckdb.connect() as connection:
             connection.execute("set timezone = 'UTC'")
@@ -559,14 +556,11 @@ class Reader:
             found["Spark, vectorized"] = self.by_spark(predicates, vectorized=True)
         if not self.deletes and not without_ids:
             found["DuckDB"] = self.by_duckdb(predicates)
-        found["pyiceberg"] = (
-            [
-                self.by_pyiceberg(predicate) if predicate.is_right_in_pyiceberg(without_ids) else None
-                for predicate in predicates
-            ]
-            if "EQUALITY_DELETES" not in self.deletes
-            else [None] * len(predicates)
-        )
+        reads = "EQUALITY_DELETES" not in self.deletes
+        found["pyiceberg"] = [
+            self.by_pyiceberg(predicate) if reads and predicate.is_right_in_pyiceberg(without_ids) else None
+            for predicate in predicates
+        ]
         return found
 
     def by_spark(self, predicates: Sequence[Predicate], vectorized: bool) -> list[int]:

@@ -63,7 +63,7 @@ def test_a_log_is_counted_once_and_fades(spark: Any, loaded: str, tmp_path: Path
     assert [read.columns["k"][0] for read in clustering_reads(spark, loaded, "k").reads] == [1, 2]
 
 
-def test_logs_of_other_tables_and_clusters(spark: Any, loaded: str, tmp_path: Path) -> None:
+def test_logs_of_other_clusters_hide_no_read(spark: Any, loaded: str, tmp_path: Path) -> None:
     """What one cluster has asked today does not hide what another asked yesterday, and names may have hyphens."""
     name, query = f"{spark.catalog.currentCatalog()}.{loaded}", f"select * from {loaded} where k = 1"
     other, elsewhere = f"my-lake.{loaded}", {name: f"my-lake.{loaded}"}

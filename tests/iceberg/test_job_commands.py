@@ -29,9 +29,7 @@ def sales(uncached_catalog: str) -> str:
 
 
 @pytest.mark.thorough
-def test_options_come_from_the_table_and_those_of_the_command_line_win(
-    spark: Any, sales: str, run_json: Any, as_json: Any
-) -> None:
+def test_options_of_the_command_line_win_over_the_table_s(spark: Any, sales: str, run_json: Any, as_json: Any) -> None:
     table = keyed(spark, sales, rows=200, depth="1", block_rows="100", final="true", depht="2")
     before = checksum(spark, table)
     code, answer, err = run_json("recluster", table, "--depth", "50")
@@ -124,7 +122,7 @@ def test_a_dry_run_changes_nothing(spark: Any, sales: str, run: Any, as_json: An
         assert len(as_json("recluster", table, "--dry-run")[1]["t"]["plan"]["sets"]) == 1
 
 
-def test_a_property_that_is_no_key(spark: Any, sales: str, run: Any) -> None:
+def test_a_wrong_property_stops_only_what_needs_it(spark: Any, sales: str, run: Any) -> None:
     """It stands in the way of what needs it, and of nothing else."""
     table = keyed(spark, sales)
     spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k desc')")

@@ -9,6 +9,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from manifests import node, write_manifest, write_results
 from tables import append, checksum, make_table, metadata_file, stays_as_it_is
 
 from dbt_recluster.exceptions import Interrupted
@@ -34,36 +35,17 @@ class Project:
         """Add a model, which may read another one by a query; its table has more than eight full blocks."""
         if "cluster_by" in config:
             config = {"block_rows": 50, **config}
-        unique_id = f"model.shop.{name}"
-        node = {
-            "unique_id": unique_id,
-            "resource_type": "model",
-            "name": name,
-            "alias": name,
-            "database": "awsdatacatalog",
-            "schema": "sales",
-            "fqn": ["shop", name],
-            "original_file_path": f"models/{name}.sql",
-            "depends_on": {"nodes": [f"model.shop.{reads}"] if reads else []},
-            "compiled_code": sql,
-            "config": {"materialized": "table", **config},
-        }
-        self.nodes[unique_id] = node
-        return node
+        parents = {"nodes": [f"model.shop.{reads}"] if reads else []}
+        self.nodes[name] = node(name, depends_on=parents, compiled_code=sql, config=config)
+        return self.nodes[name]
 
     def write(self, **statuses: str) -> tuple[str, ...]:
         """Write the manifest, and the results of a run if there is one; return the arguments that name them."""
-
-        def write(kind: str, version: int, **content: Any) -> tuple[str, str]:
-            schema = f"https://schemas.getdbt.com/dbt/{kind}/v{version}.json"
-            facts = {"generated_at": "2026-01-02", "invocation_id": "a", "adapter_type": self.adapter}
-            path = self.path.with_name(f"{kind}.json")
-            path.write_text(json.dumps({"metadata": {"dbt_schema_version": schema, **facts}, **content}))
-            return f"--{kind}", str(path)
-
-        results = [{"unique_id": f"model.shop.{name}", "status": status} for name, status in statuses.items()]
-        run = write("run-results", 6, results=results, args={}) if statuses else ()
-        return *write("manifest", 12, nodes=self.nodes), *run
+        arguments = ("--manifest", str(write_manifest(self.path, self.nodes.values(), adapter_type=self.adapter)))
+        if not statuses:
+            return arguments
+        of_nodes = {f"model.shop.{name}": status for name, status in statuses.items()}
+        return *arguments, "--run-results", str(write_results(self.path.with_name("run-results.json"), of_nodes))
 
     def run(self, command: str, *arguments: str, **statuses: str) -> tuple[int, Any, str]:
         """Run a command on the manifest, with the tables in the catalog unless it is said where they are."""

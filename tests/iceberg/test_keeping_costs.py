@@ -50,7 +50,7 @@ def make(spark: Any, schema: str, name: str) -> str:
 
 
 @pytest.mark.thorough
-def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
+def test_loaded_rows_are_those_that_commits_add(spark: Any, schema: str) -> None:
     table = make(spark, schema, "t")
     spark.conf.unset("spark.sql.sources.partitionOverwriteMode")  # dbt sets it in this session
     new = [4000]
@@ -191,7 +191,7 @@ def balance_of(spark: Any, table: str, weight: float) -> Any:
 
 
 @pytest.mark.thorough
-def test_the_bytes_that_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
+def test_the_saved_bytes_are_those_no_longer_opened(spark: Any, table: str, tmp_path: Any) -> None:
     """Twin: the bytes of the blocks whose bounds hold a key of a read, before the recluster and after it."""
     ClusteredTable(spark, table, "k").iceberg.set_property("recluster.option.reads", json.dumps(reads(2)))
     keyed = ClusteredTable(spark, table, "k")

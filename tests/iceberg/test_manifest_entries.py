@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.sql import functions as F
-from tables import call, spark_settings
+from tables import call, create_table, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, partition_name, read_blocks
@@ -103,12 +103,8 @@ def check(table: ClusteredTable, partitions: ChangedPartitions | None = None) ->
 @pytest.fixture(scope="module")
 def wide(spark: Any) -> Any:
     spark.sql("create schema manifest_blocks")
-    name = "manifest_blocks.wide"
-    spark.sql(
-        f"create table {name} (p int, {', '.join(f'{c} {kind}' for c, (kind, _) in TYPES.items())}) using iceberg "
-        "partitioned by (p) tblproperties ('write.distribution-mode' = 'none', "
-        "'write.metadata.metrics.default' = 'full')"
-    )
+    columns = ", ".join(["p int", *(f"{column} {kind}" for column, (kind, _) in TYPES.items())])
+    name = create_table(spark, "manifest_blocks.wide", columns, {"write.metadata.metrics.default": "full"}, "p")
     values = ", ".join(f"{value} as {name}" for name, (_, value) in TYPES.items())
     for part in range(3):
         spark.sql(f"insert into {name} select /*+ coalesce(1) */ {part} as p, {values} from range(9)")
@@ -135,14 +131,9 @@ def test_bounds_that_are_whole_cut_off_and_not_recorded(spark: Any, wide: str, k
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
-    spark: Any, schema: str, version: int
-) -> None:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (k int, x decimal(4, 1), p string, q date) using iceberg partitioned by (p) "
-        f"tblproperties ('format-version' = '{version}')"
-    )
+def test_entries_survive_new_specs_wider_columns_and_rewrites(spark: Any, schema: str, version: int) -> None:
+    columns = "k int, x decimal(4, 1), p string, q date"
+    name = create_table(spark, f"{schema}.t", columns, {"format-version": version}, "p")
     spark.sql(f"insert into {name} values (1, 1.5, 'a', date'2026-01-01'), (2, 2.5, 'b''c', date'2026-01-02')")
     spark.sql(f"alter table {name} alter column k type bigint")
     spark.sql(f"alter table {name} alter column x type decimal(9, 1)")
@@ -164,10 +155,8 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
 
 
 def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (k int, `Part` string, ts timestamp) using iceberg partitioned by (`Part`, days(ts))"
-    )
+    columns = "k int, `Part` string, ts timestamp"
+    name = create_table(spark, f"{schema}.t", columns, partitioned="`Part`, days(ts)")
     spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-01 01:00:00'), (2, 'b', null)")
     since = newest(ClusteredTable(spark, name, "k"))
     spark.sql(f"insert into {name} values (3, 'a', timestamp'2026-01-01 02:00:00'), (4, 'c', null)")

@@ -4,7 +4,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from tables import MERGE_METHODS, append, checksum, create_table, make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -55,12 +55,7 @@ def merge_and_check(
 
 def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block_rows: int) -> None:
     """Check that blocks are sorted as they are labelled, that those of a group are disjoint, and their size."""
-    rows = spark.sql(
-        f"select _file, _pos, dense_rank() over (order by {order}) r from {name} order by _file, _pos"
-    ).collect()
-    inside: dict[str, list[int]] = {}
-    for row in rows:
-        inside.setdefault(row._file, []).append(row.r)
+    inside = rows_by_file(spark, name, f"dense_rank() over (order by {order})")
     sort_order = IcebergTable.load(spark, name).java.sortOrder().orderId()
     labels = spark.sql(f"select distinct sort_order_id from {name}.data_files").collect()
     assert [label for (label,) in labels] == [sort_order] != [0]
@@ -112,7 +107,7 @@ EXHAUSTIVE = [*((name, name) for name in SIMILAR_COLUMNS), *EXPRESSIONS]
     ],
     ids=str,
 )
-def test_keys_of_every_type_and_expression(spark: Any, typed: tuple[str, Any], key: Key, order: str) -> None:
+def test_every_type_and_expression_is_a_key(spark: Any, typed: tuple[str, Any], key: Key, order: str) -> None:
     # Merges read files in the order of another key, or those that the one before wrote.
     refusals: list[str | None] = []
     for name, method, block_rows in ((typed[0], "spark", 110), (f"{typed[0]}_native", "native", 170)):
@@ -192,17 +187,13 @@ def test_zeros_of_both_signs_are_one_value(spark: Any, schema: str, method: str,
 @pytest.mark.alike
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("partition", ["s", ""])
-def test_text_that_is_not_utf_8(
+def test_text_beyond_utf_8_is_cut_right(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, partition: str
 ) -> None:
     """Iceberg decodes it before it compares it, so it is in another order there, which a sample need not show."""
     monkeypatch.setattr(merge, "_SAMPLED_PER_BLOCK", 40)
-    name = f"{schema}.t"
-    clause = f"partitioned by ({partition})" if partition else ""
-    spark.sql(
-        f"create table {name} (id bigint, s string) using iceberg {clause} "
-        "tblproperties ('write.spark.fanout.enabled' = 'true')"
-    )
+    fanout = {"write.spark.fanout.enabled": "true"}
+    name = create_table(spark, f"{schema}.t", "id bigint, s string", fanout, partition)
     odd = "if(id % 100 = 1, X'80', cast('é' as binary))"  # between z and é, while what it is decoded to is above
     insert = f"insert into {name} select /*+ coalesce(1) */ id, cast({{}} as string) from range({{}}, {{}})"
     for number, (value, count) in enumerate([("cast('z' as binary)", 90), ("cast('é' as binary)", 31), (odd, 31)]):
@@ -218,9 +209,8 @@ def test_text_that_is_not_utf_8(
 @pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("key", [["v", "k"], "k", "v"], ids=str)
-def test_most_rows_on_one_value(spark: Any, schema: str, key: Key) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, k int, v string) using iceberg")
+def test_a_frequent_value_has_blocks_of_its_own(spark: Any, schema: str, key: Key) -> None:
+    name = create_table(spark, f"{schema}.t", "id bigint, k int, v string")
     spark.sql(
         f"insert into {name} select /*+ repartition(4) */ id, if(id % 10 = 0, cast(rand(1) * 1000 as int), null), "
         "if(id % 10 = 1, concat('v', id), 'the same') from range(10000)"
@@ -282,8 +272,7 @@ def test_a_merge_keeps_wide_and_nested_rows(spark: Any, schema: str, method: str
 @pytest.mark.thorough
 def test_blocks_of_many_rows_are_cut_by_a_sample(spark: Any, schema: str) -> None:
     """More rows than are sampled: the limits hold all the same, also for data that repeats itself in step."""
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (id bigint, k int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "id bigint, k int")
     spark.sql(f"insert into {name} select id, cast(id % 2500 as int) from range(0, 150000, 1, 3)")
     merge_and_check(spark, name, "k", 20_000)
     merge_and_check(spark, name, "k", 12_000)  # the files are sorted now

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from merges import SMALL_ROW_GROUPS, merge_groups
+from merges import SMALL_ROW_GROUPS, merge_groups, rows_by_file
 from pyiceberg.table import StaticTable
 from pyspark import cloudpickle
 from pyspark.serializers import CloudPickleSerializer
@@ -31,6 +31,7 @@ from tables import (
     metadata_file,
     recluster_keeping_rows,
     spark_settings,
+    writers,
 )
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -39,7 +40,7 @@ from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import clustering_history, recluster
+from dbt_recluster.maintenance import recluster
 
 # A column of every type; `{h}` is a random number below 1024, which is another one for each column.
 COLUMNS = {
@@ -124,14 +125,6 @@ def hashed(spark: Any, name: str) -> Any:
     return spark.sql(f"select count(*), sum(cast(xxhash64(id, {columns}) as decimal(38, 0))) from {name}").first()
 
 
-def contents(spark: Any, name: str) -> dict[str, list[int]]:
-    """Return the ids of each file."""
-    ids: dict[str, list[int]] = {}
-    for row in spark.sql(f"select _file, id from {name} order by _file, _pos").collect():
-        ids.setdefault(row._file, []).append(row.id)
-    return ids
-
-
 def parquet_schema(path: str) -> str:
     return str(pq.ParquetFile(local_path(path)).schema).partition("{")[2]
 
@@ -150,7 +143,7 @@ def without_zeros(bounds: Any) -> dict[int, bytes]:
 def check_same(spark: Any, schema: str, key: Sequence[str], pair: Sequence[str], block_rows: int) -> None:
     before = hashed(spark, pair[0])
     files = {name: merged(spark, name, key, block_rows, method_of(name)) for name in pair}
-    inside = {name: contents(spark, name) for name in pair}
+    inside = {name: rows_by_file(spark, name, "id") for name in pair}
     by_rows = [
         sorted((sorted(inside[name][file.file_path]), number) for number, file in enumerate(files[name]))
         for name in pair
@@ -369,10 +362,6 @@ def test_a_required_field_of_a_struct_that_is_null(spark: Any, schema: str) -> N
     assert plan is not None
     assert plan.writer == "spark: types"
     assert recluster_keeping_rows(spark, name, "k", depth=1, block_rows=300).rounds
-
-
-def writers(spark: Any, name: str) -> list[str | None]:
-    return [entry.writer for entry in clustering_history(spark, name).entries if entry.is_recluster]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file
+from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file, rewrite_manifests
 
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
@@ -114,10 +114,6 @@ def test_work_undone_by_others_is_shown_wherever_the_table_is(spark: Any, schema
     entries = [entry.as_dict() for entry in table_history(table)]
     assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
     assert "-3,000 +3,000 (3,000 clustered)" in history({"table": name, "since": None, "entries": entries})
-
-
-def rewrite_manifests(spark: Any, name: str) -> None:
-    call(spark, "rewrite_manifests", name, "use_caching => false")
 
 
 def rewrite_position_deletes(spark: Any, name: str) -> None:

@@ -209,22 +209,18 @@ def test_a_failed_write_leaves_no_file_in_any_layout(
 ) -> None:
     name = make_table(spark, schema, rows=500, **LAYOUTS[layout])
     before, on_disk = checksum(spark, name), files_on_disk(spark, name)
-    rewrite, seen = spark_writer._write_without_snapshot, []
+    seen: list[Any] = []
 
-    def fail(*arguments: Any) -> list[Any]:
-        seen.extend(rewrite(*arguments))
-        assert len(files_on_disk(spark, name)) > len(on_disk)
-        return fail_after_the_write()
+    def failing(write: Any) -> Any:
+        def fail(*arguments: Any) -> None:
+            seen.extend(write(*arguments))
+            assert len(files_on_disk(spark, name)) > len(on_disk)
+            raise AfterTheWriteError
 
-    monkeypatch.setattr(spark_writer, "_write_without_snapshot", fail)
-    build = NativeWriter._data_files
+        return fail
 
-    def fail_natively(self: Any, group: Any, files: Any) -> Any:
-        seen.extend(build(self, group, files))
-        assert len(files_on_disk(spark, name)) > len(on_disk)
-        return fail_after_the_write()
-
-    monkeypatch.setattr(NativeWriter, "_data_files", fail_natively)
+    for owner, function in ((spark_writer, "_write_without_snapshot"), (NativeWriter, "_data_files")):
+        monkeypatch.setattr(owner, function, failing(getattr(owner, function)))
     with (
         merge_method(method),
         pytest.raises(MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"),

@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 import yaml
 from pyspark.errors.exceptions.captured import CapturedException
-from tables import append, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
+from tables import append, create_table, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
 
 from dbt_recluster import maintenance
 from dbt_recluster.advice.cost_model import CostModel
@@ -25,9 +25,9 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     ClusterKeyError,
+    NotAnIcebergTableError,
     OptionError,
     PredicateError,
-    ReclusterError,
     SparkEnvironmentError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -156,8 +156,7 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
 
 
 def test_the_verdict_is_of_the_whole_table_whatever_a_predicate_admits(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k int, v int) using iceberg")
+    name = create_table(spark, f"{schema}.t", "k int, v int")
     for v in range(3):
         spark.sql(f"insert into {name} select id, {v} from range(0, 200, 1, 1)")
     for where, verdict, why in (
@@ -209,7 +208,7 @@ def test_an_empty_table_has_nothing_to_recluster(spark: Any, schema: str, files:
     assert blocks_opened(spark, name, "k = 1") == 0
 
 
-def test_keys_with_odd_names(spark: Any, schema: str) -> None:
+def test_columns_with_odd_names_are_keys(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     rows = "id % 99 `a key`, id % 98 `Order`, id % 97 `sum(x)`, id % 96 `tick``ed`, struct(id % 95 zip) s, id `a.b.c`"
     spark.sql(f"create table {name} using iceberg as select /*+ repartition(4) */ {rows} from range(0, 400, 1, 4)")
@@ -225,6 +224,8 @@ def test_keys_with_odd_names(spark: Any, schema: str) -> None:
 
 NO_CHOICE = "it has a subquery. Use comparisons of columns"
 BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({"table": name}, NotAnIcebergTableError, "is not the name of a table") for name in (None, 5, "", "a b")),
+    *(({"table": name}, NotAnIcebergTableError, "cannot be loaded") for name in ("nope.t", "x.y.z.t")),
     ({"cluster_by": None}, ClusterKeyError, "has no cluster key"),
     ({"depth": 10**400}, OptionError, "depth must be a number of at least 1"),
     ({"max_merge_blocks": 1}, OptionError, "max_merge_blocks must be a whole number above 1, at most"),
@@ -236,19 +237,6 @@ BAD_INPUT: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"where": f"{text} (select 1)"}, PredicateError, NO_CHOICE) for text in ("k not in", "k =", "exists")),
     ({"where": "k > all (select 1)"}, PredicateError, "PARSE_SYNTAX_ERROR"),
 ]
-
-
-def test_an_error_between_rounds_names_those_committed(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=8, rows=100)
-
-    def spoil(progress: Any) -> None:
-        if progress.committed:
-            spark.sql(f"alter table {name} set tblproperties ('write.target-file-size-bytes' = 'banana')")
-
-    given: dict[str, Any] = {"depth": 1, "block_rows": 100, "final": True}
-    with pytest.raises(ReclusterError, match=r"banana.*\. 1 round before it was committed\.$") as error:
-        recluster(spark, name, "k", listener=spoil, **given)
-    assert error.value.bytes_rewritten > 0
 
 
 def test_bad_input_changes_nothing(spark: Any, schema: str) -> None:

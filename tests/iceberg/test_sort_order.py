@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tables import (
     append,
+    create_table,
     expire,
     levels,
     make_table,
@@ -39,18 +40,6 @@ BY_ID = "id ASC NULLS FIRST"
 def key_of(spark: Any, name: str) -> str | None:
     key = table_cluster_key(IcebergTable.load(spark, name))
     return None if key is None else str(key)
-
-
-def test_a_sort_order_that_a_recluster_has_set_is_removed(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=2)
-    recluster(spark, name, "k", depth=1)
-    order, properties = remove_clustering(IcebergTable.load(spark, name))
-    assert (order, table_properties.SORT_ORDER in properties) == ("k ASC NULLS FIRST", True)
-    assert sort_order_text(IcebergTable.load(spark, name)) == ""
-    recluster(spark, name, "k", depth=1)
-    spark.sql(f"alter table {name} write ordered by id")
-    assert remove_clustering(IcebergTable.load(spark, name))[0] is None
-    assert sort_order_text(IcebergTable.load(spark, name)) == BY_ID
 
 
 def change(spark: Any, name: str, key: str) -> None:
@@ -116,9 +105,8 @@ def test_the_sort_order_wins_over_a_property_that_begins_otherwise(
     assert key_of(spark, name) == expected
 
 
-def test_names_that_need_quotes(spark: Any, schema: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (`order date` date, s struct<`a,b`: int>, `c``d` int) using iceberg")
+def test_a_key_of_quoted_names_is_read_back(spark: Any, schema: str) -> None:
+    name = create_table(spark, f"{schema}.t", "`order date` date, s struct<`a,b`: int>, `c``d` int")
     key = parse_cluster_key(["hilbert(months(`order date`), s.`a,b`, truncate(5, `c``d`))"])
     key = key.check(IcebergTable.load(spark, name).columns())
     TableChange(key).commit(IcebergTable.load(spark, name))

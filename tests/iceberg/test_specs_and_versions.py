@@ -20,7 +20,7 @@ def test_a_table_partitioned_by_binary_keeps_its_rows(spark: Any, schema: str, p
 
 
 @pytest.mark.parametrize("version", [3, *(pytest.param(v, marks=pytest.mark.thorough) for v in (1, 2))])
-def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version: int) -> None:
+def test_an_evolved_schema_and_spec_are_reclustered(spark: Any, schema: str, version: int) -> None:
     """In v1 a dropped partition field stays as one that is always NULL."""
     name = make_table(spark, schema, files=2, properties={"format-version": version})
     spark.sql(f"alter table {name} add partition field bucket(2, id)")

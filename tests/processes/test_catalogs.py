@@ -91,9 +91,7 @@ def test_a_commit_that_is_refused_or_answered_late_is_made(spark: Any, rest: Res
 
 
 @pytest.mark.parametrize(("status", "applied"), [(500, False), (504, True), (0, False), (0, True)])
-def test_an_answer_that_does_not_say_whether_it_was_committed(
-    spark: Any, rest: RestServer, status: int, applied: bool
-) -> None:
+def test_an_unknown_commit_is_said_and_loses_nothing(spark: Any, rest: RestServer, status: int, applied: bool) -> None:
     table = deep_table(spark, use_rest(spark, rest))
     before = checksum(spark, table)
     rest.fail(Fault(status, applied))

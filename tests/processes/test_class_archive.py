@@ -107,7 +107,7 @@ def test_a_profile_turns_the_archive_off(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_where_there_can_be_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_archive_where_spark_could_not_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def has_archive(version: int = 17, **settings: str) -> bool:
         return find_archive(find_java_home(), version, settings) is not None
 

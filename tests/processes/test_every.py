@@ -59,11 +59,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
 
 def test_tables_are_reclustered_as_they_change(
-    spark: Any, hadoop_catalog: str, tmp_path: Path, start: Callable[..., Service]
+    spark: Any, uncached_catalog: str, tmp_path: Path, start: Callable[..., Service]
 ) -> None:
     """By what they gain for a byte; a table that fails is tried again beside the others, and a new one joins them."""
-    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
-    sales = f"{hadoop_catalog}.sales"
+    sales = f"{uncached_catalog}.sales"
     keyed(spark, sales, "broken", depth="banana")
     keyed(spark, sales, "large", rows=20_000, depth="1")
     orders = keyed(spark, sales, "orders", depth="1")

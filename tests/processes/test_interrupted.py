@@ -56,11 +56,10 @@ def python(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def table(spark: Any, hadoop_catalog: str, tmp_path: Path) -> Iterator[str]:
+def table(spark: Any, uncached_catalog: str, tmp_path: Path) -> Iterator[str]:
     """A table for another process, which has the same rows afterwards and no file that belongs to nothing."""
-    for name, value in {"cache-enabled": "false", "warehouse": (tmp_path / "warehouse").as_uri()}.items():
-        spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.{name}", value)
-    table = make_table(spark, f"{hadoop_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
+    spark.conf.set(f"spark.sql.catalog.{uncached_catalog}.warehouse", (tmp_path / "warehouse").as_uri())
+    table = make_table(spark, f"{uncached_catalog}.sales", files=4, rows=150_000, keys=10_000_000)
     before = checksum(spark, table)
     yield table
     spark.sql(f"refresh table {table}")
@@ -75,7 +74,7 @@ def table(spark: Any, hadoop_catalog: str, tmp_path: Path) -> Iterator[str]:
     ids=["while it writes", "while it plans", "later"],
 )
 @pytest.mark.usefixtures("table")
-def test_a_script_is_interrupted(text: str, merged: float, after: float, tmp_path: Path) -> None:
+def test_an_interrupted_script_may_end_as_it_likes(text: str, merged: float, after: float, tmp_path: Path) -> None:
     """`except ReclusterError` passes over tables that fail; this is none of them."""
     _, out, _ = interrupt(python(SCRIPT, tmp_path, merged), text, after)
     assert f"caught Interrupted {CHANGED_NOTHING}\n" in out, out
@@ -86,7 +85,9 @@ def test_a_script_is_interrupted(text: str, merged: float, after: float, tmp_pat
 
 
 @pytest.mark.parametrize(("stays", "code"), [((), 130), (("--every", "1h"), 0)], ids=["once", "every"])
-def test_a_job_is_interrupted(spark: Any, table: str, tmp_path: Path, stays: tuple[str, ...], code: int) -> None:
+def test_an_interrupted_job_changes_nothing(
+    spark: Any, table: str, tmp_path: Path, stays: tuple[str, ...], code: int
+) -> None:
     snapshot, known = metadata_file(spark, table), data_files(spark, table)
     options = ("--cluster-by", "k", "--depth", "1", "--block-rows", "4000")
     job = Jobs(tmp_path, tmp_path / "warehouse").start("recluster", "lake.sales.t", *options, *stays)

@@ -22,13 +22,6 @@ SparkSession.builder.getOrCreate().sparkContext.parallelize([1]).map(str).collec
 
 
 @pytest.fixture
-def catalog(hadoop_catalog: str, spark: Any) -> str:
-    """The name that this process has for the catalog ``lake``."""
-    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
-    return hadoop_catalog
-
-
-@pytest.fixture
 def jobs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return Jobs(tmp_path_factory.mktemp("job"), tmp_path)
 
@@ -38,10 +31,10 @@ def depth(spark: Any, table: str) -> float:
 
 
 def test_one_machine_needs_nothing_but_the_catalog(
-    spark: Any, catalog: str, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
+    spark: Any, uncached_catalog: str, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Neither Iceberg's jar nor its extensions are named, and the catalog stands in a file."""
-    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
+    table = keyed(spark, f"{uncached_catalog}.sales", "orders", rows=1000)
     settings = {name: value for name, value in jobs.settings.items() if "sql.catalog" in name}
     file = tmp_path_factory.mktemp("with a space") / "lake.conf"
     file.write_text("# the lake\n\n" + "".join(f"{name}  {value}\n" for name, value in settings.items()))
@@ -52,8 +45,8 @@ def test_one_machine_needs_nothing_but_the_catalog(
     assert depth(spark, table) == 1
 
 
-def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
-    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
+def test_spark_submit_reclusters_and_names_failures(spark: Any, uncached_catalog: str, jobs: Jobs) -> None:
+    table = keyed(spark, f"{uncached_catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     names = ("lake.sales.nowhere", "lake.sales.orders")
     done = jobs.submit("recluster", *names, "--final", "--depth", "1", "--json", code=1)
@@ -70,10 +63,10 @@ def test_tables_are_reclustered_and_failures_named_through_spark_submit(spark: A
 
 
 def test_executors_need_no_python(
-    spark: Any, catalog: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    spark: Any, uncached_catalog: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """On a standalone cluster whose workers have no Python on their PATH."""
-    table = keyed(spark, f"{catalog}.sales", "orders", rows=1000)
+    table = keyed(spark, f"{uncached_catalog}.sales", "orders", rows=1000)
     before = checksum(spark, table)
     directory = tmp_path_factory.mktemp("cluster")
     with cluster(directory, path=str(commands_without_python(directory))) as master:

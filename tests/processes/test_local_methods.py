@@ -118,7 +118,7 @@ def test_a_start_that_fails_is_not_in_the_way_of_the_next(tmp_path: Path) -> Non
         ("dbt_project.yml/lake", "cannot be used as a lake: Not a directory"),
     ],
 )
-def test_a_path_that_is_no_directory(path: str, message: str, tmp_path: Path) -> None:
+def test_a_path_that_is_no_directory_is_refused(path: str, message: str, tmp_path: Path) -> None:
     out = Project(tmp_path / "p", {"method": "embedded", "path": path}, {"events.sql": EVENTS}).fail("run")
     assert message in out
     assert "[Errno" not in out

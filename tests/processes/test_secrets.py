@@ -107,7 +107,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_a_secret_of_recluster_session(server: Server, tmp_path: Path) -> None:
+def test_a_secret_of_recluster_session_is_hidden(server: Server, tmp_path: Path) -> None:
     session = {**SECRETS, **server.session(), "spark.sql.catalog.lake.jdbc.password": MARKER}
     profile = server.profile(recluster_session=session, password=None, schema="s1")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
@@ -121,7 +121,7 @@ def test_a_secret_of_recluster_session(server: Server, tmp_path: Path) -> None:
     assert files_with_marker(project.root) == []
 
 
-def test_a_secret_of_recluster_submit(server: Server, tmp_path: Path) -> None:
+def test_a_secret_of_recluster_submit_is_hidden(server: Server, tmp_path: Path) -> None:
     """The command prints all it was given, and fails with it; its environment is that of dbt."""
     stub = "import os, sys; open('environment', 'w').write(str(os.environ)); sys.exit(' '.join(sys.argv))"
     words = [f"--conf=spark.a.b={MARKER}", "--password", MARKER, "-u", f"bob:{MARKER}", f"Bearer {MARKER}"]

@@ -68,7 +68,7 @@ def start(directory: Path, **environment: str) -> dict[str, Any]:
     return seen
 
 
-def test_settings_from_files_beside_the_defaults(tmp_path: Path) -> None:
+def test_settings_come_from_files_beside_the_defaults(tmp_path: Path) -> None:
     seen = start(tmp_path)
     assert seen["settings"] == {**ODD, **LOCAL, "spark.of.defaults": "yes", "spark.of.file": None}
     # What spark-submit knows before there is a session: it takes spaces off, and takes Spark's settings only.
@@ -78,7 +78,7 @@ def test_settings_from_files_beside_the_defaults(tmp_path: Path) -> None:
     assert (seen["modes"], seen["left"], seen["environment"]) == ([0o700, 0o700], [], None)
 
 
-def test_settings_beside_those_of_the_environment(tmp_path: Path) -> None:
+def test_settings_join_those_of_the_environment(tmp_path: Path) -> None:
     own = tmp_path / "own file.conf"
     own.write_text("spark.of.file yes\n")
     arguments = f"--conf spark.of.defaults=no '--properties-file={own}' pyspark-shell"

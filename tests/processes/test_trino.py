@@ -89,7 +89,9 @@ class Shop:
         return ("--manifest", str(target / "manifest.json"), *results)
 
 
-def test_tables_of_dbt_trino(spark: Any, server: trino.Trino, tmp_path: Path, run_json: Any, capsys: Any) -> None:
+def test_tables_of_dbt_trino_are_reclustered(
+    spark: Any, server: trino.Trino, tmp_path: Path, run_json: Any, capsys: Any
+) -> None:
     shop = Shop(tmp_path / "shop", server.port, run_json)
 
     def read(name: str, where: str | None = None) -> trino.Answer:
@@ -174,7 +176,7 @@ def test_tables_of_dbt_trino(spark: Any, server: trino.Trino, tmp_path: Path, ru
     assert counts() == rows == counts_of_spark()
 
 
-def test_reads_of_its_event_listener(server: trino.Trino, tmp_path: Path, run_json: Any) -> None:
+def test_reads_of_the_event_listener_are_imported(server: trino.Trino, tmp_path: Path, run_json: Any) -> None:
     """As docs/guides/query-logs.md has it: from an event for each query to a threshold by cost."""
     table, read = "iceberg.logged.orders", "select max(id) from {} where k between 500 and 520"
     server.ask("create schema if not exists iceberg.logged")

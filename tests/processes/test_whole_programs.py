@@ -7,7 +7,7 @@ import pytest
 from programs import BENCHMARKS, figures, run
 
 
-def test_two_reclusters_of_one_table(tmp_path: Path) -> None:
+def test_two_reclusters_share_one_table(tmp_path: Path) -> None:
     found = figures(BENCHMARKS / "two_reclusters.py", json_file=tmp_path / "found.json")
     alone, together = found["alone"], found["together"]
     assert [worker["error"] for worker in together["workers"]] == ["ended", "ended"]

@@ -16,10 +16,8 @@ import yarn
 from dbt_command import EVENTS, Project
 from jobs import Jobs
 from sessions import checksum
-from tables import add_catalog, keyed
+from tables import add_catalog, keyed, writers
 from yarn import Yarn
-
-from dbt_recluster.maintenance import clustering_history
 
 OPTIONS = ("--depth", "1", "--json")
 
@@ -43,11 +41,6 @@ def wheel(cluster: Yarn) -> Path:
     return yarn.wheel(cluster.directory)
 
 
-def writers(spark: Any, table: str) -> list[str | None]:
-    spark.sql(f"refresh table {table}")
-    return [entry.writer for entry in clustering_history(spark, table).entries if entry.is_recluster]
-
-
 def test_client_mode_with_a_table_on_hdfs(spark: Any, cluster: Yarn, wheel: Path, tmp_path: Path) -> None:
     warehouse = f"{cluster.hdfs}/warehouse"
     add_catalog(spark, "hdfs", type="hadoop", warehouse=warehouse, cache_enabled="false")
@@ -59,7 +52,7 @@ def test_client_mode_with_a_table_on_hdfs(spark: Any, cluster: Yarn, wheel: Path
     assert (writers(spark, table), checksum(spark, table)) == (["spark: store"], before)
 
 
-def test_cluster_mode_with_a_packed_environment(
+def test_cluster_mode_takes_a_packed_environment(
     spark: Any, hadoop_catalog: str, cluster: Yarn, environment: dict[str, str], wheel: Path, tmp_path: Path
 ) -> None:
     """The driver runs in a container too. A table that fails is a failed application, and no second attempt."""

@@ -59,6 +59,14 @@ def merge_groups(
     return [list(group.files) for group in merged]
 
 
+def rows_by_file(spark: Any, name: str, columns: str) -> dict[str, list[Any]]:
+    """Return columns of the rows of each file, in their order."""
+    rows: dict[str, list[Any]] = {}
+    for file, _, *row in spark.sql(f"select _file, _pos, {columns} from {name} order by _file, _pos").collect():
+        rows.setdefault(file, []).append(row[0] if len(row) == 1 else row)
+    return rows
+
+
 @contextmanager
 def typed_table(spark: Any) -> Iterator[str]:
     """A table with a column of every type that a key may have; many values are NULL, some extreme.

@@ -14,6 +14,7 @@ import postgres
 from environments import from_maven, packages
 from ports import HOST, free_port
 from programs import serving
+from pyarrow import fs
 from runtime import iceberg_jar
 from sessions import UNCACHED, catalog_settings, of_postgres
 
@@ -52,16 +53,12 @@ class Buckets:
 
     def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
         """Return the contents of all objects of a bucket, by path."""
-        from pyarrow import fs
-
         files = self._files()
         found = files.get_file_info(fs.FileSelector(bucket, recursive=True))
         return {info.path: files.open_input_stream(info.path).readall() for info in found if info.is_file}
 
     def paths(self, prefix: str) -> set[str]:
         """Return the paths of the objects in a directory; there may be none."""
-        from pyarrow import fs
-
         selector = fs.FileSelector(prefix, recursive=True, allow_not_found=True)
         return {info.path for info in self._files().get_file_info(selector) if info.is_file}
 
@@ -71,8 +68,6 @@ class Buckets:
             stream.write(b"x")
 
     def _files(self) -> Any:
-        from pyarrow import fs
-
         address = self.endpoint.removeprefix("http://")
         keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
         return fs.S3FileSystem(**keys, endpoint_override=address, scheme="http")

@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
-from dbt_recluster.maintenance import ReclusterResult, recluster
+from dbt_recluster.maintenance import ReclusterResult, clustering_history, recluster
 
 MERGE_METHODS = ("native", "spark")
 
@@ -290,6 +290,12 @@ def list_again(spark: Any, name: str, where: str = "true", times: int = 1) -> se
         append.commit()
     spark.sql(f"refresh table {name}")
     return paths
+
+
+def writers(spark: Any, name: str) -> list[str | None]:
+    """Return who has written the blocks of each recluster, and why."""
+    spark.sql(f"refresh table {name}")
+    return [entry.writer for entry in clustering_history(spark, name).entries if entry.is_recluster]
 
 
 def rewrite_manifests(spark: Any, name: str) -> None:

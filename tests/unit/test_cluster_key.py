@@ -50,7 +50,7 @@ SPELLINGS = {
 @pytest.mark.parametrize(
     ("written", "field"), [(written, field) for field, texts in SPELLINGS.items() for written in texts]
 )
-def test_an_item_as_users_write_it(written: str, field: KeyField) -> None:
+def test_an_item_is_read_as_users_write_it(written: str, field: KeyField) -> None:
     assert parse_cluster_key(written) == ClusterKey((field,))
 
 

@@ -33,7 +33,7 @@ def test_a_type_that_spark_cuts_off_is_not_guessed(path: str) -> None:
     assert "set spark.sql.debug.maxToStringFields" in columns.why_not(path)
 
 
-def test_names_in_and_out_of_quotes() -> None:
+def test_quotes_go_on_and_off_again() -> None:
     assert quote_if_needed("orders_2") == "orders_2"
     for name in ("tabelle_\u00fc", "2x", "a b", "a`b", ""):
         assert quote_if_needed(name) == quote(name)

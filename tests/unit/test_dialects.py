@@ -73,7 +73,7 @@ def test_queries_of_trino_are_translated_and_not_logged(
         ("select r'a\\d', 1e3, x'00'", "SELECT 'a\\\\d', 1e3, X'00'"),
     ],
 )
-def test_queries_of_spark_itself(query: str, read: str) -> None:
+def test_queries_of_spark_itself_are_translated_too(query: str, read: str) -> None:
     assert translate_to_spark(query, "spark", lambda name: SPARK.get(name.lower())) == [read]
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_parsed_is_not_quoted() -> None:
         assert "secret" not in str(caught.value)
 
 
-def test_an_unknown_dialect_and_no_sqlglot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_dialect_and_no_sqlglot_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"dialect: Unknown dialect 'trno'\. Did you mean trino"):
         translate_to_spark("select 1", "trno", str)
     monkeypatch.setitem(sys.modules, "sqlglot", None)

@@ -127,9 +127,7 @@ def test_a_missing_jar_is_downloaded_once(spark_of: Any, tmp_path: Path, monkeyp
     assert iceberg_settings({}, pytest.fail)["spark.driver.extraClassPath"] == str(cached)
 
 
-def test_without_maven_pip_brings_the_jar_for_any_python(
-    spark_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_maven_pip_brings_the_jar(spark_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the index that pip is configured for. No password of an address is shown."""
     cached, name = spark_of("spark-core_2.12-3.5.9.jar") / ".cache/dbt-recluster", f"{OF_3_5}-1.10.2"
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://me:Hunter-22@127.0.0.1:9/")
@@ -168,9 +166,7 @@ def session(version: str) -> Any:
     return SimpleNamespace(version=version, _jsparkSession=None)
 
 
-def test_other_versions_of_spark_are_refused_by_name_before_the_first_statement(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_versions_of_spark_are_refused_before_any_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
     for version in ("3.5.0", "3.5.7-amzn-1", "4.0.0", "4.1.4"):
         check_version(session(version))
@@ -206,7 +202,7 @@ def test_settings_that_spark_submit_finds_without_us(tmp_path: Path, monkeypatch
     assert outside_settings(own) == {"spark.a": "own", "spark.app.name": "-x"}
 
 
-def test_the_level_of_spark_s_log() -> None:
+def test_spark_s_log_has_the_level_asked_for() -> None:
     assert "-Drecluster.log.level=info" in log_options(Path("spark.log"), "Info")
     for level in ("loud", "INFO -Xmx1m"):
         with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
@@ -239,7 +235,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("release", ['JAVA_VERSION="{}"', 'IMPLEMENTOR="x"', None])
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("17.0.9", 17), ("21", 21)])
-def test_the_version_of_a_java(tmp_path: Path, version: str, major: int, release: str | None) -> None:
+def test_the_version_of_a_java_is_found(tmp_path: Path, version: str, major: int, release: str | None) -> None:
     assert java_version(make_java(tmp_path / "java", version, release=release)) == major
 
 

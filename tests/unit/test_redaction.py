@@ -90,12 +90,12 @@ wrapper https://bob:{PW}@host/"""
 
 
 @pytest.mark.parametrize("command", list(map(shlex.split, COMMANDS.strip().splitlines())))
-def test_a_secret_of_a_command(command: list[str]) -> None:
+def test_a_secret_of_a_command_is_hidden(command: list[str]) -> None:
     hide(secrets_in_command(command))
     assert PW not in without_known_secrets(f"{PW} {command}")
 
 
-def test_a_command_without_secrets() -> None:
+def test_words_that_are_no_secrets_stay() -> None:
     submit = "spark-submit --master yarn --deploy-mode client --conf spark.executor.cores=4 --name x --verbose x.py"
     for command in (submit, "kubectl exec -n spark -it driver -- -"):
         assert secrets_in_command(command.split()) == []
@@ -174,6 +174,6 @@ def test_long_texts_take_no_time(text: str) -> None:
         (secrets_in({"spark.a.password": 12345678, "spark.b": None}), "12345678 None", "***** None"),
     ],
 )
-def test_secrets_that_are_known(secrets: list[str], text: str, shown: str) -> None:
+def test_known_secrets_are_hidden_anywhere(secrets: list[str], text: str, shown: str) -> None:
     hide(secrets)
     assert without_known_secrets(text) == shown

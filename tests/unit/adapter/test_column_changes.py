@@ -36,21 +36,14 @@ def test_names_are_compared_as_the_session_does() -> None:
 
 
 def test_types_are_compared_as_iceberg_stores_them() -> None:
-    struct, stored = (
-        "struct<smallint:tinyint,c:map<char(1),smallint>>",
-        "struct<smallint:int,c:map<string,int>>",
-    )
+    struct, stored = "struct<smallint:tinyint,c:map<char(1),smallint>>", "struct<smallint:int,c:map<string,int>>"
     assert not changes(columns(a="smallint", b=struct), columns(a="int", b=stored))
 
 
 def test_only_widening_of_a_type_is_allowed() -> None:
     for old, new in (("int", "bigint"), ("float", "double"), ("decimal(5,2)", "decimal(7,2)")):
         changes(columns(a=new), columns(a=old)).check_types("s.t")
-        for before, after in (
-            (new, old),
-            (f"array<{old}>", f"array<{new}>"),
-            ("decimal(5,2)", "decimal(7,3)"),
-        ):
+        for before, after in ((new, old), (f"array<{old}>", f"array<{new}>"), ("decimal(5,2)", "decimal(7,3)")):
             retyped = changes(columns(a=after), columns(a=before))
             with pytest.raises(OptionError, match=r"a of s\.t is .*, and the model now selects .*--full-refresh"):
                 retyped.check_types("s.t")

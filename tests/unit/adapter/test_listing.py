@@ -78,7 +78,7 @@ def test_tables_of_a_catalog_that_is_not_icebergs_are_described_one_by_one() -> 
     assert found == [Listed("a", False, True), Listed("b-c", False, False)]
 
 
-def test_the_names_of_catalogs_and_schemas() -> None:
+def test_schemas_are_listed_by_catalog() -> None:
     answers = {
         "show current namespace": [("spark_catalog", "default")],
         "show schemas in `lake`": [("s",), ("`a-b`",)],

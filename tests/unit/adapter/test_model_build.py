@@ -67,5 +67,5 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
         (dt.datetime(2026, 1, 2, 3, 4, 5, 678901), "'2026-01-02 03:04:05.678901'"),
     ],
 )
-def test_values_of_a_seed_as_literals(value: Any, literal: str) -> None:
+def test_each_value_of_a_seed_has_its_literal(value: Any, literal: str) -> None:
     assert SessionHandle._fix_binding(value) == literal

@@ -116,9 +116,7 @@ def test_a_lake_is_not_where_java_derby_or_hive_cannot_start(tmp_path: Path) -> 
         ("", "thrift://m:9083", "SparkSessionCatalog", "hive"),
     ],
 )
-def test_an_answer_to_dbt_init_becomes_settings_of_the_session(
-    catalog: str, address: str, implementation: str, kind: str
-) -> None:
+def test_an_answer_to_dbt_init_becomes_settings(catalog: str, address: str, implementation: str, kind: str) -> None:
     made, prefix = (
         remote(catalog=catalog, recluster_session=address),
         f"spark.sql.catalog.{catalog or 'spark_catalog'}",
@@ -137,7 +135,7 @@ def test_a_session_over_spark_connect_submits_a_job() -> None:
         credentials(method="session", path=None, recluster_session=LAKE)
 
 
-def test_the_catalog_of_the_session() -> None:
+def test_the_session_has_one_catalog() -> None:
     assert default_catalog(LAKE, None) == "lake"
     assert default_catalog({**LAKE, "spark.sql.catalog.other": "x"}, "lake") == "lake"
     assert default_catalog({**LAKE, "spark.sql.defaultCatalog": "twin"}, "lake") == "twin"

@@ -36,9 +36,7 @@ def test_the_options_of_recluster_are_parsed() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_the_command_has_every_operation_under_its_names_with_help(
-    operation: Operation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_operation_has_its_names_and_help(operation: Operation, capsys: pytest.CaptureFixture[str]) -> None:
     for name in filter(None, (operation.name.replace("_", "-"), operation.short)):
         request = parse([name, "a.b"])
         assert (request.command, request.operation) == (name, operation)
@@ -60,7 +58,7 @@ def test_the_command_has_every_operation_under_its_names_with_help(
         ("suspend a.b a.c a.b", "table", ["a.b", "a.c"]),
     ],
 )
-def test_arguments_of_every_kind(line: str, name: str, value: object) -> None:
+def test_each_argument_becomes_its_kind(line: str, name: str, value: object) -> None:
     assert parse(line.split()).arguments[name] == value
 
 
@@ -93,9 +91,7 @@ def test_arguments_of_every_kind(line: str, name: str, value: object) -> None:
         ("information a.b --conf password:0pen-5esame", "argument --conf: it must be NAME=VALUE"),
     ],
 )
-def test_wrong_usage_is_one_line_without_secrets_and_code_2(
-    line: str, error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_line_without_secrets(line: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         parse(line.split())
     assert stop.value.code == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import node, write_manifest, write_results
 
 from dbt_recluster.exceptions import ManifestError, OptionError, ReclusterError
 from dbt_recluster.job.manifest import Manifest
@@ -18,41 +19,9 @@ SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 NAMES = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)
 
 
-def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
-    folder = more.pop("folder", "marts")
-    config = {"materialized": "table", **more.pop("config", {})}
-    return {
-        "unique_id": f"{kind}.shop.{name}",
-        "resource_type": kind,
-        "name": name,
-        "alias": name,
-        "database": "awsdatacatalog",
-        "schema": "sales",
-        "package_name": "shop",
-        "original_file_path": f"{kind}s/{folder}/{name}.sql",
-        "depends_on": {"nodes": []},
-        **more,
-        "config": config,
-    }
-
-
-def write(path: Path, nodes: list[dict[str, Any]], schema: str = SCHEMA, **metadata: Any) -> Path:
-    known = {"dbt_schema_version": schema, "generated_at": "2026-01-02T00:00:00Z", **metadata}
-    path.write_text(json.dumps({"metadata": known, "nodes": {each["unique_id"]: each for each in nodes}}))
-    return path
-
-
-def results(path: Path, statuses: dict[str, str], at: str = "2026-01-02T00:01:00Z", **args: Any) -> Path:
-    schema = "https://schemas.getdbt.com/dbt/run-results/v6.json"
-    rows = [{"unique_id": name, "status": status} for name, status in statuses.items()]
-    metadata = {"dbt_schema_version": schema, "generated_at": at}
-    path.write_text(json.dumps({"metadata": metadata, "results": rows, "args": args}))
-    return path
-
-
 NODES = [
     node("orders", config={"cluster_by": "id"}),
-    node("daily", folder="reports"),
+    node("daily"),
     node("a_view", config={"materialized": "view"}),
     node("codes", "seed", config={"materialized": None}),
     node("orders", "test"),
@@ -66,11 +35,11 @@ NODES = [
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    return Manifest.read(write(tmp_path / "manifest.json", NODES))
+    return Manifest.read(write_manifest(tmp_path / "manifest.json", NODES))
 
 
 def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
-    path = write(tmp_path / "manifest.json", NODES)
+    path = write_manifest(tmp_path / "manifest.json", NODES)
     with pytest.raises(OptionError, match=r"--map awsdatacatalogue: no .* did you mean awsdatacatalog\?"):
         Manifest.read(path, renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
 
@@ -78,17 +47,17 @@ def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
 def test_run_results_say_which_tables_a_run_built(tmp_path: Path, manifest: Manifest) -> None:
     statuses = {"model.shop.orders": "success", "model.shop.daily": "error", "test.shop.gone": "pass"}
     path = tmp_path / "run_results.json"
-    assert manifest.built(results(path, statuses)) == {"model.shop.orders"}
-    assert manifest.built(results(path, {})) == set()
+    assert manifest.built(write_results(path, statuses)) == {"model.shop.orders"}
+    assert manifest.built(write_results(path, {})) == set()
     for command in ("build", "run", "seed", "snapshot"):
-        assert manifest.built(results(path, statuses, which=command, empty=False)) == {"model.shop.orders"}
-        assert manifest.built(results(path, statuses, which=command, empty=True)) == set()
+        assert manifest.built(write_results(path, statuses, which=command, empty=False)) == {"model.shop.orders"}
+        assert manifest.built(write_results(path, statuses, which=command, empty=True)) == set()
     with pytest.raises(ManifestError, match="is of dbt's command generate, which builds no table"):
-        manifest.built(results(path, statuses, which="generate"))
+        manifest.built(write_results(path, statuses, which="generate"))
     with pytest.raises(ManifestError, match="they have no node in common"):
-        manifest.built(results(path, {"model.other.a": "success"}))
+        manifest.built(write_results(path, {"model.other.a": "success"}))
     with pytest.raises(ManifestError, match="it is not of the last run"):
-        manifest.built(results(path, {"model.shop.orders": "success"}, at="2026-01-01T00:00:00Z"))
+        manifest.built(write_results(path, {"model.shop.orders": "success"}, at="2026-01-01T00:00:00Z"))
     with pytest.raises(ManifestError, match="its schema is"):
         manifest.built(tmp_path / "manifest.json")
 
@@ -110,7 +79,7 @@ def of_schema(schema: str, **content: Any) -> str:
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_file_that_is_no_manifest(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "manifest.json"
     if text is not None:
         path.write_text(text)
@@ -124,7 +93,7 @@ def test_a_manifest_of_dbt_2_is_read(version: str, tmp_path: Path) -> None:
     config = {"materialized": "incremental", "cluster_by": ["id"], "meta": None, "tags": None, "group": None}
     unset = dict.fromkeys(("group", "compiled_path", "compiled_code", "language", "patch_path", "tags", "meta"))
     nodes = [node("orders", config=config, **unset, columns={}, fqn=["shop", "orders"])]
-    path = write(tmp_path / "manifest.json", nodes, SCHEMA.replace("v12", version), dbt_version="2.0.0")
+    path = write_manifest(tmp_path / "manifest.json", nodes, version, dbt_version="2.0.0")
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "sources": None, "groups": {}, "functions": {}, "disabled": None}))
     (target,) = choose(Manifest.read(path).nodes.values(), None, NAMES)
@@ -132,19 +101,17 @@ def test_a_manifest_of_dbt_2_is_read(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("manifest")
-def test_files_that_spark_submit_has_put_into_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_spark_submit_has_copied_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
 
 
 def test_two_nodes_with_one_table_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "manifest.json", [node("a", alias="t"), node("b", alias="t")])
+    path = write_manifest(tmp_path / "manifest.json", [node("a", alias="t"), node("b", alias="t")])
     with pytest.raises(ManifestError, match=r"model\.shop\.a and model\.shop\.b have one table"):
         Manifest.read(path)
     views = [node("a", alias="t"), node("b", alias="t", config={"materialized": "view"})]
-    assert len(Manifest.read(write(path, views)).nodes) == 2
+    assert len(Manifest.read(write_manifest(path, views)).nodes) == 2
 
 
 def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
@@ -165,10 +132,10 @@ def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
         reader("inlined", "v", materialized="ephemeral"),
         reader("unique", "shown", "test"),
     ]
-    compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
+    compiled = tmp_path / "target" / "compiled" / "shop" / "models"
     compiled.mkdir(parents=True)
     (compiled / "late.sql").write_text("SELECT 4 FROM orders")
-    manifest = Manifest.read(write(tmp_path / "target" / "manifest.json", nodes))
+    manifest = Manifest.read(write_manifest(tmp_path / "target" / "manifest.json", nodes))
     assert manifest.queries("model.shop.orders") == {
         "analysis.shop.an": "an",
         "model.shop.late": "SELECT 4 FROM orders",

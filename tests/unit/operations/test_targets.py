@@ -1,5 +1,6 @@
 from typing import Any
 
+import manifests
 import pytest
 
 from dbt_recluster.exceptions import OptionError
@@ -8,23 +9,14 @@ from dbt_recluster.operations.arguments import TABLE
 from dbt_recluster.operations.targets import MAINTAINED, Eligible, Target, choose
 
 
-def node(
-    name: str,
-    materialized: str = "table",
-    schema: str = "analytics",
-    version: int | None = None,
-    **config: Any,
-) -> dict[str, Any]:
-    of_version = f".v{version}" if version else ""
-    return {
-        "unique_id": f"model.{schema}.{name}{of_version}",
-        "name": name,
-        "alias": name + of_version.replace(".", "_"),
-        "database": config.pop("database", None),
-        "schema": schema,
-        "version": version,
-        "config": {"materialized": materialized, **config},
-    }
+def node(name: str, materialized: str = "table", schema: str = "analytics", **config: Any) -> dict[str, Any]:
+    place = {"database": config.pop("database", None), "schema": schema, "unique_id": f"model.{schema}.{name}"}
+    return manifests.node(name, **place, config={"materialized": materialized, **config})
+
+
+def version(number: int) -> dict[str, Any]:
+    more = {"unique_id": f"model.analytics.ver.v{number}", "alias": f"ver_v{number}", "version": number}
+    return {**node("ver"), **more}
 
 
 NODES = [
@@ -37,8 +29,8 @@ NODES = [
     node("days", "seed", cluster_by="day"),
     node("twin", schema="one"),
     node("twin", schema="two"),
-    node("ver", version=1),
-    node("ver", version=2),
+    version(1),
+    version(2),
 ]
 
 

@@ -144,7 +144,7 @@ def test_a_sorted_table_of_heavy_values_gets_compactions_at_most(kind, blocks):
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("kind", ["uniform", "correlated", "late"])
 def test_loads_end_near_a_table_that_is_sorted_at_once(kind, dimensions):
-    """And lower thresholds end nearer."""
+    """And lower thresholds end nearer, also that of a recluster of a table which had a higher one before."""
     columns = rows_of(kind, dimensions, 8 * 12 * BLOCK_ROWS)
     curve = curve_over(columns)
     best = sorted_table(kind, dimensions, 8 * 12, 4).cost()
@@ -155,6 +155,9 @@ def test_loads_end_near_a_table_that_is_sorted_at_once(kind, dimensions):
             load(table, rows)
             table.recluster()
         ends.append(table.cost() / best)
+        table.policy = replace(table.policy, depth=1)
+        table.recluster()
+        assert table.cost() <= 1.3 * best
     # Four copies of a table over each other cost this many times as much.
     assert ends[0] <= 1.5 * 4 ** (1 / dimensions)
     assert ends[1] <= min(1.3, 1.01 * ends[0])

@@ -129,7 +129,7 @@ MASKED = np.ma.masked_array([9, 1], [True, False])
         (pa.nulls(1), pa.array([3]), {}, [0, 1]),
     ],
 )
-def test_ranks_of_unusual_bounds(lower, upper, more, ranks):
+def test_unusual_bounds_have_the_ranks_of_their_order(lower, upper, more, ranks):
     blocks = Blocks.build(lower, upper, **more)
     assert [*blocks.lower.tolist(), *blocks.upper.tolist()] == ranks
 

@@ -288,11 +288,8 @@ def test_the_next_sets_have_their_turn_where_the_first_ones_gain_nothing(strateg
 @pytest.mark.parametrize("most", [None, 8, 2])
 def test_one_round_after_each_load_holds_the_threshold_by_width(most):
     """Forty loads that cover all keys: narrower buckets do not wait until no load brings wide blocks."""
-    random, policy, table = (
-        np.random.default_rng(0),
-        Policy(strategy="width", block_rows=16, max_merge_blocks=most),
-        [],
-    )
+    random, table = np.random.default_rng(0), []
+    policy = Policy(strategy="width", block_rows=16, max_merge_blocks=most)
     for _ in range(40):
         keys, run = np.sort(random.random(128)).tolist(), 1 + max((block.run for block in table), default=0)
         table += [block_tables.Block(tuple(keys[i : i + 16]), run=run) for i in range(0, 128, 16)]
@@ -304,13 +301,8 @@ def test_one_round_after_each_load_holds_the_threshold_by_width(most):
 @pytest.mark.parametrize(("strategy", "mixes"), [("payback", True), ("peak", False)])
 def test_payback_alone_merges_older_blocks_before_level_0_is_merged(strategy, mixes):
     """A decision of docs/design/planner.md: loads in order of time, a tenth of them late."""
-    random, policy, table, sets, mixed = (
-        np.random.default_rng(0),
-        Policy(strategy=strategy, block_rows=16),
-        [],
-        0,
-        0,
-    )
+    random, policy = np.random.default_rng(0), Policy(strategy=strategy, block_rows=16)
+    table, sets, mixed = [], 0, 0
     for load in range(40):
         keys = np.where(random.random(128) < 0.1, random.random(128) * load, load + random.random(128))
         run = 1 + max((block.run for block in table), default=0)

@@ -143,9 +143,7 @@ def test_plain_lines_of_a_round_under_way_come_seldom(clock: list[float]) -> Non
     ]
 
 
-def test_on_a_terminal_a_round_under_way_is_one_line_that_goes_away_again(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_a_round_is_one_line_that_goes_away(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     terminal = Terminal()
     one_block = replace(UNDER_WAY, blocks=1, sets=1)

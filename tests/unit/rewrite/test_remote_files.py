@@ -69,7 +69,7 @@ def test_threads_do_not_move_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "values", "requests"), [(8, 1_500_000, 2), (900, 1_500_000, 2), (900, 4_500_000, 6)]
 )
-def test_neighbouring_columns_are_one_request_and_a_footer_at_most_two(
+def test_neighbours_are_one_request_and_a_footer_at_most_two(
     tmp_path: Path, columns: int, values: int, requests: int
 ) -> None:
     """DuckDB asks for columns one by one, several at the same time."""

@@ -39,7 +39,7 @@ def test_points_ascend_and_split_a_value_only_if_it_must_be(counts: list[int], l
         assert all(point.share == 0 for point in points)
 
 
-def test_equal_blocks_rather_than_full_ones() -> None:
+def test_blocks_are_equal_rather_than_full() -> None:
     assert sizes([1] * 21, choose_split_points(np.ones(21, dtype=np.int64), 21, 10)) == [7, 7, 7]
     assert choose_split_points(np.array([5, 5]), 10, 10) == []
     assert choose_split_points(np.array([], dtype=np.int64), 0, 10) == []
