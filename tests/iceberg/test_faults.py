@@ -19,6 +19,7 @@ from tables import (
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.maintenance import recluster, remove_orphan_files, suggest_cluster_by, suspend_recluster
 
 
@@ -114,6 +115,7 @@ def test_a_property_that_prevents_merging_is_named_and_changes_nothing(
         ("commit.retry.num-retries", suspend_recluster),
         ("commit.retry.num-retries", lambda *table: recluster(*table, "v", depth=1)),
         ("write.parquet.row-group-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
+        ("write.parquet.compression-level", lambda *table: recluster(*table, "k", depth=1)),
         ("commit.manifest.target-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
         ("read.split.open-file-cost", remove_orphan_files),
     ],
@@ -121,7 +123,9 @@ def test_a_property_that_prevents_merging_is_named_and_changes_nothing(
 def test_a_property_that_is_no_number_is_named(spark: Any, schema: str, name: str, call: Any) -> None:
     table = make_table(spark, schema, files=9, rows=50)
     spark.sql(f"alter table {table} set tblproperties ('{name}' = 'abc')")
-    before = state(spark, table)
+    before, failed = state(spark, table), native._FAILED[spark.sparkContext.applicationId]
+    failures = list(failed)
     with pytest.raises(ReclusterError, match=rf"{table}.*(abc.*, the value of {name}|{name} = 'abc')"):
         call(spark, table)
     assert state(spark, table) == before
+    assert list(failed) == failures  # two of which would switch the native writer off

@@ -241,9 +241,11 @@ def test_a_merge_applies_deletes_and_keeps_row_ids(spark: Any, schema: str, meth
     lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
     rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
     refused: list[str | None] = []
-    for block_rows in (300, 170):
+    # A commit drops one of the delete files that are older than all data, but not always the others: its threads race
+    # (apache/iceberg#16978).
+    for block_rows in (300, 170, 230):
         merge_and_check(spark, name, "k", block_rows, method, refusals=refused)
-    assert refused == [None if method == "native" else "off"] * 2
+    assert refused == [None if method == "native" else "off"] * 3
     assert spark.table(f"{name}.delete_files").count() == 0
     if rows is not None:
         assert spark.sql(lineage.format(name)).collect() == rows

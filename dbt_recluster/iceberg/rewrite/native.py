@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, whole_number
 from dbt_recluster.iceberg.metadata.manifest_entries import partition_values
 from dbt_recluster.iceberg.rewrite import native_tasks
 from dbt_recluster.iceberg.rewrite.file_groups import (
@@ -371,8 +371,9 @@ class NativeWriter:
                 raise NotNative(f"properties: spark.sql.iceberg.{name}")
         codec = properties.get(f"{_PARQUET}compression-codec", "zstd").lower()
         level = properties.get(f"{_PARQUET}compression-level")
-        if codec not in _CODECS or (level is not None and codec != "zstd"):
+        if codec not in _CODECS or (level is not None and (codec != "zstd" or whole_number(level) is None)):
             raise NotNative(f"properties: {codec} {level or ''}".strip())
+        self._row_group_bytes  # noqa: B018  a wrong one is no failure of the writer
         number = self.target.number_property
         options: dict[str, Any] = {
             "compression": "none" if codec == "uncompressed" else codec,
@@ -383,6 +384,10 @@ class NativeWriter:
         if _CODECS[codec] is not None:
             options["compression_level"] = int(level or _CODECS[codec] or 0)
         return options
+
+    @cached_property
+    def _row_group_bytes(self) -> int:
+        return self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
 
     @cached_property
     def _sql(self) -> NativeKey:
@@ -504,7 +509,6 @@ class NativeWriter:
         group = plan.group
         first_rows = np.cumsum([0, *(file.rows for file in group.files[:-1])])
         row_bytes = max(1.0, group.bytes / max(1, group.rows))
-        row_group = self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
         return Piece(
             group=plan.number,
             first=0,
@@ -517,7 +521,7 @@ class NativeWriter:
                 **(self._row_ids(group) if self._has_row_ids else {}),
             },
             statements=(),
-            row_group_rows=max(100, int(row_group / row_bytes)),
+            row_group_rows=max(100, int(self._row_group_bytes / row_bytes)),
             batch_rows=max(1024, min(100_000, int(_BATCH_BYTES / row_bytes))),
             constants=tuple(constants),
             deleted=self._deleted(group),
