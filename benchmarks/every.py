@@ -39,7 +39,7 @@ def main() -> None:
 def run(settings: Mapping[str, str], tables: int, passes: int) -> list[list[Any]]:
     """Run the command; return a row after its third pass, the first without work, one half way and one at the end."""
     from dbt_recluster.exceptions import Interrupted
-    from dbt_recluster.job import command_line, unchanged
+    from dbt_recluster.job import command_line, service
 
     rows: list[list[Any]] = []
     took: list[float] = []
@@ -58,7 +58,7 @@ def run(settings: Mapping[str, str], tables: int, passes: int) -> list[list[Any]
         ended[:] = time.monotonic(), number
 
     given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    unchanged.ChangedTables.wait = look  # type: ignore[method-assign]
+    service.ChangedTables.wait = look  # type: ignore[method-assign]
     with command_line.spark_session(settings) as spark, contextlib.redirect_stdout(io.StringIO()) as out:
         make_tables(spark, tables)
         code = command_line.main(["recluster", "--namespace", "lake.s", "--every", "1s", "--json", *given])

@@ -36,7 +36,8 @@ from dbt_recluster.iceberg.session.jvm import JavaStandardError, SparkSession
 from dbt_recluster.iceberg.sort_order import TableChange, recorded_key, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
-from dbt_recluster.job.unchanged import ChangedTables, UnchangedTables, parse_interval
+from dbt_recluster.job.service import ChangedTables, parse_interval
+from dbt_recluster.job.unchanged import UnchangedTables
 from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.arguments import METRICS, TABLE, Argument

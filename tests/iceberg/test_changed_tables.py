@@ -7,7 +7,7 @@ import pytest
 from tables import append, keyed
 
 from dbt_recluster.exceptions import CatalogError
-from dbt_recluster.job import unchanged
+from dbt_recluster.job import service
 from dbt_recluster.operations.declaration import Answer
 from dbt_recluster.operations.targets import Target
 
@@ -17,8 +17,8 @@ class Passes:
 
     def __init__(self, spark: Any, monkeypatch: pytest.MonkeyPatch, *names: str):
         self.now = 0.0
-        monkeypatch.setattr(unchanged, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.changed = unchanged.ChangedTables(spark, 300.0)
+        monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.changed = service.ChangedTables(spark, 300.0)
         self.targets = list(map(Target, names))
 
     def __call__(self, error: str | None = None) -> list[str]:

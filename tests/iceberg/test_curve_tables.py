@@ -267,6 +267,33 @@ def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, ite
     assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)
 
 
+@pytest.mark.exhaustive
+def test_a_final_recluster_repairs_a_table_of_events(spark: Any, schema: str) -> None:
+    rows, days = 10_000, 6
+    name, new = f"{schema}.events", f"{schema}.new"
+    for table in (name, new):
+        spark.sql(f"create table {table} (id bigint, person int, day date) using iceberg")
+    for number in range(days):
+        # Three rows in a hundred belong to any of the days before.
+        late = f"pmod(hash(id, 1), {number + 1})"
+        spark.range(number * rows, (number + 1) * rows).selectExpr(
+            "id",
+            "cast(pow(pmod(hash(id, 2), 1000) / 1000, 2) * 5000 as int) person",
+            f"date_add(date'2026-01-01', if(pmod(hash(id, 3), 100) < 3, {late}, {number})) day",
+        ).repartition(4).writeTo(name).append()
+        recluster(spark, name, "hilbert(person, day)", block_rows=500)
+    spark.table(name).repartition(8).writeTo(new).append()
+    before = checksum(spark, name)
+    for table in (name, new):
+        recluster(spark, table, "hilbert(person, day)", depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    reads = [f"day = date'2026-01-0{day}'" for day in range(1, days + 1)]
+    reads += [f"person = {round((place + 0.5) ** 2 / 100 * 5_000)}" for place in range(10)]
+    opened, at_once = (sum(blocks_opened(spark, table, read) for read in reads) for table in (name, new))
+    # docs/design/curves.md has figures of larger tables; here a block more or less counts much.
+    assert opened <= 1.2 * at_once
+
+
 KEY = "k, hilbert(a, b)"
 # Least and greatest k, and rows, of each load.
 SMALL_LOADS = [(89_796, 89_909, 20), (90_889, 92_363, 50), (91_104, 92_119, 50), (90_954, 91_652, 5)]

@@ -4,12 +4,15 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from tables import create_table
 
 from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
 from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite.sample import sample_rows
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 
@@ -231,3 +234,13 @@ def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, 
         found = suggest_cluster_by(spark, table, queries, depth=1, block_rows=BLOCK_ROWS)
         assert found.candidates[0].cluster_by[0] == "k", found
         assert ("hilbert(k, word)",) in [key.cluster_by for key in found.candidates]
+
+
+def test_a_sample_of_many_sorted_files_has_their_quantiles(spark: Any, schema: str) -> None:
+    """Each file is a task, and shorter than a stride: the first row of each would be its least key."""
+    name = create_table(spark, f"{schema}.t", "k bigint", {"read.split.open-file-cost": 128 << 20})
+    rows = spark.range(0, 40_000, 1, 200).selectExpr("pmod(xxhash64(id), 40000) k").sortWithinPartitions("k")
+    rows.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+    sampled = sample_rows(IcebergTable.load(spark, name), ["k"], 40_000, 150)
+    assert 75 <= len(sampled) <= 225
+    assert np.quantile(sampled["column_0"], [0.25, 0.5, 0.75]) == pytest.approx([10_000, 20_000, 30_000], abs=6_000)

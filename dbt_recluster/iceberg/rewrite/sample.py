@@ -30,8 +30,6 @@ from dbt_recluster.key.types import BoolArray, FloatArray, IntArray, column_type
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition.
 _ROW_BITS = 33
-# Scatters the sampled rows within their strides, in case the data is periodic. Has no small factors.
-_SCATTER = 2_654_435_761
 # Characters, or bytes, of a boundary of a curve. Bounds the driver's memory: it holds one for each sampled row.
 LONGEST_TEXT = 1_024
 # The error of a block's size, in standard deviations of its sampled rows.
@@ -137,9 +135,13 @@ def sample_rows(table: IcebergTable, columns: Sequence[str], rows: int, most: in
 
 
 def _is_chosen(stride: int) -> str:
-    """Return the predicate of one row of each stride, by the column ``place``."""
-    row, step = f"(place & {(1 << _ROW_BITS) - 1}L)", f"{stride}L"
-    return f"{row} % {step} = (({row} div {step}) * {_SCATTER}L) % {step}"
+    """Return the predicate of a random row of each stride, by the column ``place``.
+
+    Each partition begins a stride, so with the first row of each stride, many small sorted files would give their least
+    keys too often.
+    """
+    row, step = f"((place & {(1 << _ROW_BITS) - 1}L) % {stride}L)", f"{stride}L"
+    return f"{row} = pmod(xxhash64(place - {row}), {step})"
 
 
 def _read(
