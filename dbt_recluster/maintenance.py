@@ -56,7 +56,7 @@ from dbt_recluster.clustering.table_maintenance import (
 from dbt_recluster.clustering.verdict import VERDICTS, Facts, decide
 from dbt_recluster.exceptions import NoKeyYetError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
 from dbt_recluster.operations import arguments
 from dbt_recluster.operations.arguments import (
     METRICS,
@@ -407,7 +407,8 @@ def well_clustered(
 def blocks_opened(call: Call, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
     predicate, iceberg = call.opened.predicate(options.parse_predicate("where", where)), call.opened.iceberg
-    return 0 if iceberg.snapshot_id is None else len(file_paths(iceberg, iceberg.snapshot_id, predicate.expression))
+    snapshot_id = iceberg.snapshot_id
+    return 0 if snapshot_id is None else len(SnapshotScan(iceberg, snapshot_id, predicate.expression).paths())
 
 
 @dataclass(frozen=True)

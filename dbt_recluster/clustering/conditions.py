@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.verdict import Facts, Standing, Stop, decide
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths, rows_opened
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.table_properties import CHANGES
 from dbt_recluster.planner import Reason
@@ -137,11 +137,11 @@ def _when(table: ClusteredTable, options: ReclusterOptions, when: When) -> Itera
     assert when.query is not None
     snapshot_id = table.iceberg.snapshot_id
     if when.opens is not None and snapshot_id is not None:
-        opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in _scans(table, when.query))
+        opened = sum(len(scan.paths()) for scan in _scans(table, snapshot_id, when.query))
         limit = when.opens if when.opens >= 1 else when.opens * block_count(table)
         yield Condition(opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted")
     if when.selectivity is not None and snapshot_id is not None:
-        rows = sum(rows_opened(table.iceberg, snapshot_id, scan) for scan in _scans(table, when.query))
+        rows = sum(scan.rows() for scan in _scans(table, snapshot_id, when.query))
         share = run_query(table.iceberg, when.query)[1] / rows if rows else 1.0
         text = f"the example query returns {share:.1%} of the rows it opens"
         yield Condition(share < when.selectivity, f"{text}, {when.selectivity:.1%} wanted")
@@ -150,12 +150,12 @@ def _when(table: ClusteredTable, options: ReclusterOptions, when: When) -> Itera
         yield Condition(took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted")
 
 
-def _scans(table: ClusteredTable, query: str) -> list[Any]:
-    """Return Iceberg's expressions of the scans of a table in a query."""
-    scans = [predicate.expression for predicate in scan_predicates(table.iceberg, query)]
-    if not scans:
+def _scans(table: ClusteredTable, snapshot_id: int, query: str) -> list[SnapshotScan]:
+    """Return the scans of a table in a query."""
+    predicates = scan_predicates(table.iceberg, query)
+    if not predicates:
         raise PredicateError(f"the example query of recluster_when does not read {table.name}")
-    return scans
+    return [SnapshotScan(table.iceberg, snapshot_id, predicate.expression) for predicate in predicates]
 
 
 @dataclass(frozen=True)

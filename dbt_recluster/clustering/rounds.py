@@ -21,7 +21,8 @@ from dbt_recluster.clustering.verdict import Facts, Stop
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.commit import RoundRecord
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.metadata.block_metadata import partition_scan
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan, changed_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
@@ -61,6 +62,10 @@ class PlannedRound:
     def sets(self) -> list[IntArray]:
         """Positions in all blocks of the members of each set: int64 (k,) each."""
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
+
+    def scan(self, table: IcebergTable) -> SnapshotScan:
+        """Return a scan of the members of the sets."""
+        return partition_scan(table, self.blocks.metadata.take(np.concatenate(self.sets)))
 
 
 @dataclass(frozen=True)
@@ -184,10 +189,11 @@ def merge_round(
     groups: list[FileGroup] = []
     schema = iceberg.schema_json
     try:
-        groups = _file_groups(table, planned)
+        scan = planned.scan(iceberg)
+        groups = _file_groups(table, planned, scan)
         target = change.pending(iceberg)
         merger = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current)
-        merged = merger.merge(planned.snapshot_id, groups)
+        merged = merger.merge(scan, groups)
     except Exception as e:
         _raise_if_changed(iceberg, planned.snapshot_id, groups, schema, e)
         if isinstance(e, ReclusterError):
@@ -220,8 +226,9 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     after = table.measure(merged)
     speed = history.rewrite_speed(table)
     native = NativeWriter(table.iceberg, table.iceberg, table.key, table.key_curve.current)
+    files = _file_groups(table, planned, planned.scan(table.iceberg)) if planned.plan.block_sets else []
     # Before their keys are sampled.
-    groups = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in _file_groups(table, planned))
+    groups = (GroupPlan(0, group, [], (True,) * len(group.files), True) for group in files)
     return RewritePlan(
         sets=sets,
         bytes=planned.plan.bytes,
@@ -255,11 +262,11 @@ def _greatest(values: pa.Array) -> pa.Scalar:
     return known[-1] if len(known) else values[0]
 
 
-def _file_groups(table: ClusteredTable, planned: PlannedRound) -> list[FileGroup]:
+def _file_groups(table: ClusteredTable, planned: PlannedRound, scan: SnapshotScan) -> list[FileGroup]:
     metadata, sets = planned.blocks.metadata, planned.sets
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
     columns, every = [field.column for field in table.key.fields], list(chain.from_iterable(paths))
-    tasks = scan_tasks(table.iceberg, planned.snapshot_id, every, bounds_of=columns)
+    tasks = scan.tasks(every, bounds_of=columns)
     return [
         file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
         for block_set, positions, set_paths in zip(planned.plan.block_sets, sets, paths, strict=True)

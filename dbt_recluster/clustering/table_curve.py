@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, decoded_text
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, partition_scan
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys, sample_rows
@@ -178,8 +177,7 @@ class TableCurve:
         """Sample the rows of the loads that these blocks are."""
         if not len(blocks):
             return {}
-        assert blocks.snapshot_id is not None
-        tasks = scan_tasks(self._iceberg, blocks.snapshot_id, blocks.path.to_pylist())
+        tasks = partition_scan(self._iceberg, blocks).tasks(blocks.path.to_pylist())
         least = max(1, int(blocks.rows.sum()) // _MOST_ROWS)
         groups, loads, rows, strides = [], [], {}, []
         # Files of one group have one partition spec.

@@ -19,7 +19,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges, Snapshot, Transaction
-from dbt_recluster.iceberg.metadata.manifest_entries import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan, changed_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, delete_files, discard_files
 from dbt_recluster.iceberg.session.internals import clean_up
@@ -236,7 +236,7 @@ class RoundCommit:
             return True
         if self.table.is_ancestor(conflict.base, of=current):
             return False  # the later snapshots are all there, and not ours
-        return bool(scan_tasks(self.table, current, _paths(self.remaining)))
+        return bool(SnapshotScan(self.table, current).tasks(_paths(self.remaining)))
 
     def _exclude_changed(self, current: int | None) -> None:
         """Exclude the groups with a file that was removed, or has other delete files than when it was read."""

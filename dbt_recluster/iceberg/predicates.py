@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.metadata.manifest_entries import file_paths
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
 from dbt_recluster.iceberg.session.internals import scan_filters
 from dbt_recluster.iceberg.session.jvm import SparkSession, activate, java_class, java_items, java_session, jvm
 from dbt_recluster.iceberg.session.redaction import raise_as, short_message, silence_query_errors
@@ -88,7 +88,7 @@ class Predicate:
         """Return which blocks a scan by Iceberg opens: bool (n,)."""
         if blocks.snapshot_id is None:
             return np.zeros(0, dtype=bool)
-        paths = file_paths(table, blocks.snapshot_id, self.expression)
+        paths = SnapshotScan(table, blocks.snapshot_id, self.expression).paths()
         matches = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string()))
         return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
 

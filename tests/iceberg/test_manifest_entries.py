@@ -8,9 +8,16 @@ from pyspark.sql import functions as F
 from tables import call, create_table, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, key_bounds, partition_name, read_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    key_bounds,
+    partition_name,
+    partition_scan,
+    read_blocks,
+)
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
-from dbt_recluster.iceberg.session.jvm import collect_arrow
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
+from dbt_recluster.iceberg.session.jvm import collect_arrow, java_items
 
 # Every type: tests/iceberg/test_values.py.
 TYPES = {
@@ -229,3 +236,39 @@ def test_partition_fields_that_differ_in_case_only(spark: Any, hadoop_catalog: s
         spark.sql(f"create table {name} (n int, k int, K int) using iceberg partitioned by (k, K)")
         spark.sql(f"insert into {name} values (1, 1, 2), (2, 2, 1), (3, 1, 2)")
         assert len(check(ClusteredTable(spark, name, ["K", "n"]))) == 2
+
+
+SCANNED = ["n", "z, n", "days(d)", "bucket(2, u)", "truncate(2, u), n", "f"]
+
+
+@pytest.mark.parametrize("partitioned", SCANNED)
+def test_a_scan_of_partitions_has_their_files_with_the_same_deletes(spark: Any, schema: str, partitioned: str) -> None:
+    modes = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "partition"}
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    name = create_table(spark, f"{schema}.t", f"{columns}", modes, partitioned=partitioned)
+    selected = ", ".join(value for _, value in TYPES.values())
+
+    def load() -> None:
+        spark.sql(f"insert into {name} select {selected} from range(9)")
+
+    def deletes(task: Any) -> set[str]:
+        return {str(delete.location()) for delete in java_items(task.deletes())}
+
+    load()
+    load()
+    spark.sql(f"delete from {name} where l % 3 = 0")
+    spark.sql(f"alter table {name} add partition field bucket(2, l)")
+    load()
+    spark.sql(f"alter table {name} rename column u to text")
+    load()
+    table = ClusteredTable(spark, name, "l")
+    blocks, unfiltered = table.metadata(), 0
+    every = SnapshotScan(table.iceberg, blocks.snapshot_id).tasks(paths := blocks.path.to_pylist())
+    for partition in np.unique(blocks.partition):
+        members = blocks.take(blocks.partition == partition)
+        scan, wanted = partition_scan(table.iceberg, members), members.path.to_pylist()
+        tasks = scan.tasks(paths)
+        assert [deletes(tasks[path]) for path in wanted] == [deletes(every[path]) for path in wanted]
+        assert scan.metrics(wanted) == SnapshotScan(table.iceberg, blocks.snapshot_id).metrics(wanted)
+        unfiltered += len(tasks) == len(paths)
+    assert (unfiltered > 0) == (partitioned == "f")  # numbers with NaN are not compared

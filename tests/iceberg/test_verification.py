@@ -15,7 +15,7 @@ from test_native import COLUMNS, make_pair
 
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics
+from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, SnapshotScan
 from dbt_recluster.iceberg.rewrite import verification
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, discard_files
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
@@ -36,10 +36,11 @@ def merged(request: pytest.FixtureRequest, spark: Any) -> Iterator[tuple[Iceberg
     name = make_pair(spark, schema, 3, (300, 200), 11, extremes=True)[0]
     table, key = IcebergTable.load(spark, name), parse_cluster_key("i")
     blocks, groups = groups_of(table, key)
+    scan = SnapshotScan(table, blocks.snapshot_id)
     with merge_method(request.param):
-        (group,) = Merger(table, key, BlockLimits(1000, 1 << 40)).merge(blocks.snapshot_id, groups)
+        (group,) = Merger(table, key, BlockLimits(1000, 1 << 40)).merge(scan, groups)
     assert (group.not_native is None) == (request.param == "native")
-    yield table, Verifier(table, table, blocks.snapshot_id), group
+    yield table, Verifier(table, scan), group
     discard_files(table, group.paths, ValueError())
     spark.sql(f"drop schema {schema} cascade")
 

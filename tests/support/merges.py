@@ -10,8 +10,7 @@ from tables import create_table, insert_extremes, merge_method
 
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.metadata.manifest_entries import scan_tasks
+from dbt_recluster.iceberg.metadata.block_metadata import partition_scan, read_blocks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
@@ -29,9 +28,8 @@ SMALL_ROW_GROUPS = {
 def groups_of(table: IcebergTable, key: ClusterKey) -> tuple[Any, list[FileGroup]]:
     """Return a table's blocks, and those of each partition as a group."""
     blocks = read_blocks(table, key)
-    assert blocks.snapshot_id is not None
     columns = [field.column for field in key.fields]
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
+    tasks = partition_scan(table, blocks).tasks(blocks.path.to_pylist(), bounds_of=columns)
     groups = []
     for code in np.unique(blocks.partition):
         own = blocks.take(blocks.partition == code)
@@ -51,7 +49,7 @@ def merge_groups(
     blocks, groups = groups_of(table, key)
     merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
     with merge_method(method):
-        merged = merger.merge(blocks.snapshot_id, groups)
+        merged = merger.merge(partition_scan(table, blocks), groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
     RoundCommit(table, blocks.snapshot_id, merged, levels).run()
     if refusals is not None:

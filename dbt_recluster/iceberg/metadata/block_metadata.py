@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
+from dbt_recluster.iceberg.metadata.changed_partitions import MOST_PARTITIONS, ChangedPartitions, partition_columns
 from dbt_recluster.iceberg.metadata.manifest_entries import (
     FilterExpression,
+    SnapshotScan,
     check_sources,
     combine,
     compare,
@@ -40,6 +42,8 @@ _COLUMNS = ("data_file.file_path", "data_file.partition", *_NUMBERS.values())
 _PARTITION = "data_file.partition."
 # NumPy's types of numbers that transforms make of times.
 _TIMES = {"year": "datetime64[Y]", "month": "datetime64[M]", "hour": "datetime64[h]"}
+# Types of partitions that a scan may compare with a number, text or truth value in JSON.
+_COMPARED = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date)
 # Status 2 is an entry that the manifest's own snapshot deleted.
 _IS_DATA, _IS_LIVE = compare("eq", "data_file.content", value=0), compare("lt", "status", value=2)
 
@@ -309,6 +313,33 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
             known = value.as_py()
             names.append(f"{name}={'null' if known is None else np.array(known).astype(kind) if kind else known}")
     return printable("/".join(names))[:200] or None
+
+
+def partition_scan(table: IcebergTable, blocks: BlockMetadata) -> SnapshotScan:
+    """Return a scan of the partitions of some blocks of a snapshot, and maybe others; it opens few other manifests."""
+    assert blocks.snapshot_id is not None
+    scan = SnapshotScan(table, blocks.snapshot_id)
+    specs = dict(zip(blocks.partition.tolist(), blocks.spec_id.tolist(), strict=True))
+    columns = partition_columns(table, set(specs.values()))
+    if columns is None or not 0 < len(specs) <= MOST_PARTITIONS:
+        return scan
+    schema, partitions = table.java.newScan().useSnapshot(blocks.snapshot_id).schema(), list[FilterExpression]()
+    for number, spec_id in specs.items():
+        conditions = []
+        for of_spec in table.spec_fields(spec_id):
+            source, transform = schema.findColumnName(of_spec["source-id"]), of_spec["transform"]
+            value = blocks.partition_values[columns[spec_id][str(of_spec["field-id"])]][number]
+            if source is None or transform == "void" or not any(is_kind(value.type) for is_kind in _COMPARED):
+                continue
+            term = {"type": "transform", "transform": transform, "term": str(source)}
+            literal = (value.cast(pa.int32()) if pa.types.is_date(value.type) else value).as_py()
+            is_null = compare("is-null", term)
+            conditions.append(is_null if literal is None else compare("eq", term, value=literal))
+        if not conditions:
+            return scan
+        partitions.append(combine("and", conditions))
+    text = json.dumps(combine("or", partitions))
+    return replace(scan, filter=table.iceberg.expressions.ExpressionParser.fromJson(text))
 
 
 def _repeated(paths: pa.Array) -> BoolArray | None:

@@ -93,7 +93,7 @@ def changed_partitions(
     partitions = {*also, *((int(spec_id), values) for *_, spec_id, values in records)}
     if len(partitions) > MOST_PARTITIONS:
         return None
-    names = _field_names(table, {spec_id for spec_id, _ in partitions})
+    names = partition_columns(table, {spec_id for spec_id, _ in partitions})
     if names is None:
         return None
     texts = ((names[spec_id], json.loads(values)) for spec_id, values in sorted(partitions))
@@ -151,7 +151,7 @@ def _file_text(table: IcebergTable, partition_type: Any) -> Any:
     return functions.function(functions.fields(CONTENT_FILE, values))
 
 
-def _field_names(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict[str, str]] | None:
+def partition_columns(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict[str, str]] | None:
     """Return the names of each spec's fields in metadata tables by id.
 
     None if a spec has no condition: it is unpartitioned, or partitions by floats, whose NaN has no literal.

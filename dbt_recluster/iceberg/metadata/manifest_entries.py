@@ -45,9 +45,9 @@ _AS_PRINTED = ("boolean", "int", "long")  # types whose JSON is what Java prints
 FilterExpression = Mapping[str, Any]
 
 
-def compare(kind: str, column: str, **values: Any) -> FilterExpression:
-    """Return a condition on a column, with a ``value`` for ``eq`` and ``lt``, and ``values`` for ``in``."""
-    return {"type": kind, "term": column, **values}
+def compare(kind: str, term: str | Mapping[str, str], **values: Any) -> FilterExpression:
+    """Return a condition on a column, or a transform of one; ``eq`` and ``lt`` need a ``value``, ``in`` ``values``."""
+    return {"type": kind, "term": term, **values}
 
 
 def combine(kind: str, conditions: Sequence[FilterExpression]) -> FilterExpression:
@@ -272,38 +272,62 @@ class FileMetrics:
     upper: dict[int, bytes]
 
 
-def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
-    """Return the paths of the data files that a filtered scan of a snapshot opens."""
-    return _of_opened(table, snapshot_id, expression, "location", STRING)
+@dataclass(frozen=True)
+class SnapshotScan:
+    """Iceberg's scan of the live data files of a snapshot, all of them or those that a filter may match."""
 
+    table: IcebergTable
+    snapshot_id: int
+    filter: Any = None  # a Java expression
 
-def rows_opened(table: IcebergTable, snapshot_id: int, expression: Any) -> int:
-    """Return how many rows the data files have that a filtered scan of a snapshot opens."""
-    return sum(map(int, _of_opened(table, snapshot_id, expression, "recordCount", "long")))
+    def paths(self) -> list[str]:
+        """Return the paths of the files."""
+        return self._opened("location", STRING)
 
+    def rows(self) -> int:
+        """Return how many rows the files have."""
+        return sum(map(int, self._opened("recordCount", "long")))
 
-def _of_opened(table: IcebergTable, snapshot_id: int, expression: Any, *getter: str) -> list[str]:
-    functions = JavaFunctions(table.spark)
-    value = functions.as_type(functions.method(CONTENT_FILE, *getter), OBJECT, CONTENT_FILE)
-    scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
-    with closing(scan.planFiles()) as tasks:
-        of_task = functions.function(functions.then(functions.file_of_task(), value))
-        return functions.strings(table.iceberg.io.CloseableIterable.transform(tasks, of_task))
+    def tasks(self, paths: Sequence[str], bounds_of: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the Java scan tasks of files, by path, with the bounds of some columns; only of files it has."""
+        scan = self._scan()
+        if bounds_of:
+            # The scan has the schema of the snapshot.
+            ids, schema = self.table.field_ids, scan.schema()
+            names = [schema.findColumnName(ids[column]) for column in bounds_of]
+            scan = scan.includeColumnStats([name for name in names if name is not None])
+        with closing(scan.planFiles()) as tasks:
+            selected = java_items(java_list(self.table.spark, self._at(tasks, paths)))
+        return {str(task.file().location()): task for task in selected}
 
+    def metrics(self, paths: Sequence[str]) -> dict[str, FileMetrics]:
+        """Return the metrics of some files, by path.
 
-def scan_tasks(
-    table: IcebergTable, snapshot_id: int, paths: Sequence[str], bounds_of: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the Java scan tasks of the files that are live in a snapshot, by path, with the bounds of some columns."""
-    scan = _scan(table, snapshot_id)
-    if bounds_of:
-        # The scan has the schema of the snapshot.
-        ids, schema = table.field_ids, scan.schema()
-        names = [schema.findColumnName(ids[column]) for column in bounds_of]
-        scan = scan.includeColumnStats([name for name in names if name is not None])
-    with closing(scan.planFiles()) as tasks:
-        selected = java_items(java_list(table.spark, _at(table, tasks, paths)))
-    return {str(task.file().location()): task for task in selected}
+        Scan tasks have none, since with the metrics of every column they would be too large for executors.
+        """
+        functions, iterables = JavaFunctions(self.table.spark), self.table.iceberg.io.CloseableIterable
+        with closing(self._scan().includeColumnStats().planFiles()) as tasks:
+            file = functions.function(functions.file_of_task())
+            return _metrics(self.table, iterables.transform(self._at(tasks, paths), file))
+
+    def _scan(self) -> Any:
+        scan = self.table.java.newScan().useSnapshot(self.snapshot_id).ignoreResiduals()
+        return scan if self.filter is None else scan.filter(self.filter)
+
+    def _opened(self, *getter: str) -> list[str]:
+        functions, iterables = JavaFunctions(self.table.spark), self.table.iceberg.io.CloseableIterable
+        value = functions.as_type(functions.method(CONTENT_FILE, *getter), OBJECT, CONTENT_FILE)
+        with closing(self._scan().caseSensitive(self.table.case_sensitive).planFiles()) as tasks:
+            of_task = functions.function(functions.then(functions.file_of_task(), value))
+            return functions.strings(iterables.transform(tasks, of_task))
+
+    def _at(self, tasks: Any, paths: Sequence[str]) -> Any:
+        functions, spark = JavaFunctions(self.table.spark), self.table.spark
+        wanted = jvm(spark).java.util.HashSet(java_list(spark, paths))
+        contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
+        location = functions.then(functions.file_of_task(), functions.method(CONTENT_FILE, "location", STRING))
+        is_at = functions.then(location, functions.as_type(contains, "boolean", STRING))
+        return self.table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 
 def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
@@ -311,37 +335,13 @@ def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[s
 
     ``tasks`` are the scan tasks by path when they were planned.
     """
-    now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
+    now = {} if snapshot_id is None else SnapshotScan(table, snapshot_id).tasks(list(tasks))
     return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
-
-
-def file_metrics(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, FileMetrics]:
-    """Return the metrics of files, by path.
-
-    Scan tasks have none, since with the metrics of every column they would be too large for executors.
-    """
-    functions, iterables = JavaFunctions(table.spark), table.iceberg.io.CloseableIterable
-    with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
-        file = functions.function(functions.file_of_task())
-        return _metrics(table, iterables.transform(_at(table, tasks, paths), file))
 
 
 def written_metrics(table: IcebergTable, files: Sequence[Any]) -> dict[str, FileMetrics]:
     """Return the metrics of Java data files that are not committed yet, by path."""
     return _metrics(table, table.iceberg.io.CloseableIterable.of(java_list(table.spark, files)))
-
-
-def _scan(table: IcebergTable, snapshot_id: int) -> Any:
-    return table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
-
-
-def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
-    functions = JavaFunctions(table.spark)
-    wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
-    contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
-    location = functions.then(functions.file_of_task(), functions.method(CONTENT_FILE, "location", STRING))
-    is_at = functions.then(location, functions.as_type(contains, "boolean", STRING))
-    return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 
 def _deletes(task: Any) -> set[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
 from dbt_recluster.iceberg.rewrite.file_groups import (
     Cuts,
     FileGroup,
@@ -60,8 +61,8 @@ class Merger:
     target: IcebergTable | None = None
     curve: Curve | None = None  # of a key that ends in one
 
-    def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
-        """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
+    def merge(self, scan: SnapshotScan, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
+        """Merge groups of a scan, each into new files that are sorted and disjoint; delete files are applied.
 
         Raises:
             MergeFailedError: The new files do not hold the rows of the old ones.
@@ -70,19 +71,19 @@ class Merger:
         plans = self._plan(with_counted_rows(self.table, groups))
         rewritten: dict[int, RewrittenGroup] = {}
         try:
-            refused = self._write(plans, rewritten, snapshot_id)
+            refused = self._write(plans, rewritten, scan)
         except BaseException as e:
             discard_files(self.table, [path for group in rewritten.values() for path in group.paths], e)
             raise
         return [replace(rewritten[number], not_native=refused[number]) for number in range(len(groups))]
 
     def _write(
-        self, plans: Sequence[GroupPlan], rewritten: dict[int, RewrittenGroup], snapshot_id: int
+        self, plans: Sequence[GroupPlan], rewritten: dict[int, RewrittenGroup], scan: SnapshotScan
     ) -> dict[int, str | None]:
         """Write and verify groups, and add each to ``rewritten``; return why not natively, by the group's number."""
         jobs = RoundJobs(self.table.spark, [plan.group.bytes for plan in plans], self.progress)
         target = self.target or self.table
-        verifier = Verifier(self.table, target, snapshot_id)
+        verifier = Verifier(target, scan)
         native = NativeWriter(self.table, target, self.key, self.curve)
         refused = {plan.number: native.refusal(plan) for plan in plans}
         if fit := [plan for plan in plans if refused[plan.number] is None]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
-from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, file_metrics, written_metrics
+from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, SnapshotScan, written_metrics
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, staged
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -31,11 +31,15 @@ _DAMAGED = "\ufffd"  # stands for bytes that are not UTF-8, whose order it does 
 
 @dataclass(frozen=True)
 class Verifier:
-    """Verifies file groups of a snapshot; ``target`` is the table as the commit will leave it."""
+    """Verifies file groups; ``target`` is the table as the commit will leave it."""
 
-    table: IcebergTable
     target: IcebergTable
-    snapshot_id: int
+    scan: SnapshotScan  # of the old files
+
+    @property
+    def table(self) -> IcebergTable:
+        """The table before the commit."""
+        return self.scan.table
 
     def differences(self, groups: Mapping[int, RewrittenGroup]) -> dict[int, str]:
         """Return how the new files of groups differ from the old ones, by the numbers of those that do.
@@ -45,7 +49,7 @@ class Verifier:
         if not groups:
             return {}
         old_paths = [file.path for group in groups.values() for file in group.source.files]
-        old = file_metrics(self.table, self.snapshot_id, old_paths)
+        old = self.scan.metrics(old_paths)
         new = written_metrics(self.table, [file for group in groups.values() for file in group.files])
         found = {}
         for number, group in groups.items():
