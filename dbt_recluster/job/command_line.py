@@ -157,7 +157,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     words = sys.argv[1:] if arguments is None else arguments
     _Parser.as_json = "--json" in words
     parser, options_with_values = _parser()
-    redaction.hide(redaction.secrets_in_command(words, harmless=options_with_values - {"conf"}))
+    redaction.hide(redaction.secrets_in_command(words))
     request = parser.parse_args(words, Request())
     operation = request.operation
     if operation is None:

@@ -87,7 +87,7 @@ def test_each_argument_becomes_its_kind(line: str, name: str, value: object) -> 
         ("recluster a.b --lake lake --every 5m", "--lake is for one process at a time"),
         ("information a.b --every 5m", "unrecognized arguments: --every 5m"),
         ("recluster a.b --fin", "unrecognized arguments: --fin"),
-        ("recluster a.b -u bob:0pen-5esame", "unrecognized arguments: -u *****"),
+        ("recluster a.b -u s3://bob:0pen-5esame@h", "unrecognized arguments: -u s3://bob:*****@h"),
         ("information a.b --conf password:0pen-5esame", "argument --conf: it must be NAME=VALUE"),
     ],
 )
