@@ -37,7 +37,12 @@ from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import TableReadsInformation, reads_information, table_information
+from dbt_recluster.clustering.information import (
+    TableReadsInformation,
+    reads_information,
+    table_figures,
+    table_information,
+)
 from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, Unpack
 from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
@@ -333,7 +338,7 @@ def _block_rows(call: Call) -> int | None:
 
 
 def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
-    information = table_information(call.table, where, _block_rows(call))
+    information = table_figures(call.table, where, _block_rows(call))
     return {key: information[key] for key in (*MEASURED_FACTS, figure)}
 
 
@@ -391,7 +396,7 @@ def well_clustered(
     if all(allowed is None for _, allowed in limits.values()):
         raise OptionError(f"well_clustered needs a limit: {', '.join(limits)}")
     try:
-        information = table_information(call.table, predicate)
+        information = table_figures(call.table, predicate)
     except NoKeyYetError:
         return []
     broken = []
