@@ -131,7 +131,8 @@ def recluster(
     try:
         call.warnings.extend(option_warnings(call))
         progress = listener or call.context.progress()
-        given = call.options(trigger=trigger or call.context.trigger, progress=progress)
+        started = {"trigger": trigger or call.context.trigger, "progress": progress}
+        given = call.options(**options, reads=reads, dry_run=dry_run, **started)
         budget = call.context.budget
         with budget.limit(given.max_bytes) as max_bytes:
             try:
@@ -325,12 +326,12 @@ def clustering_information(
     # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
     measured = table_information(call.table, where, block_rows or _block_rows(call))
     try:
-        overview = call.overview(["where"], exact=True)
+        overview = call.overview(call.options(block_rows=block_rows), exact=True)
     except (OptionError, PredicateError) as e:  # a wrong option prevents reclustering, not measuring
         found = decide(Facts(error=str(e)))
         overview = Overview(call.table.name, found.verdict, found.text, found.cause)
     facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason", "cause")}
-    return {**facts, **measured, "options": call.options_in_effect(own=("where", "cluster_by"))}
+    return {**facts, **measured, "options": call.options_in_effect(block_rows=block_rows)}
 
 
 def _block_rows(call: Call) -> int | None:
@@ -542,7 +543,7 @@ def estimate_clustering_cost(
             commas.
         now: The end of the past seven days, by default now.
     """
-    return CostModel.of(call.table, call.options(), now).estimate().priced(prices)
+    return CostModel.of(call.table, call.options(**options), now).estimate().priced(prices)
 
 
 @table_function
@@ -550,7 +551,7 @@ def estimate_recluster(
     call: Call, cluster_by: Key = None, *, where: Where = None, **options: Unpack[PlanningOptions]
 ) -> ReclusterEstimate:
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
-    return recluster_estimate(call)
+    return recluster_estimate(call, call.options(where=where, **options))
 
 
 @OPERATIONS.declare(
@@ -574,7 +575,7 @@ def suggest_cluster_by(
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    given = call.options()
+    given = call.options(**options)
     tried = queries or call.queries
     call.opened.reads.follow(given.reads)
     found = suggest_key(call.opened, tried, given)

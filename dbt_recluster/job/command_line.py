@@ -563,7 +563,7 @@ class _Job(Context):
             call = Call(target, self._request.arguments, self)
             try:
                 _ = call.is_auto or call.table.key
-                if self._operation.is_rewrite and (where := call.options().where) is not None:
+                if self._operation.is_rewrite and (where := call.options(**call.given).where) is not None:
                     call.table.predicate(where)
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with the table's answer, unless none is there
