@@ -1,5 +1,6 @@
-"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers, as Iceberg would.
+"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers.
 
+Readers find in its files what they find in Iceberg's; only pages, dictionaries and compression may differ.
 An allowlist decides: everything else goes to Spark's writer, with a reason whose first word is shown to users.
 Iceberg's own code derives the metrics, from footers and, where these lack statistics, from values.
 """
