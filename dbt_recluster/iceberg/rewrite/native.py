@@ -14,7 +14,7 @@ import re
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby, pairwise
@@ -31,6 +31,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
     GroupPlan,
     RewrittenGroup,
+    Written,
     delete_files,
     delete_unfinished,
     discard_files,
@@ -395,15 +396,14 @@ class NativeWriter:
         columns = self.table.columns()
         return NativeKey(self.key, columns.types, self.curve, columns=columns.names, file_name=self._file_name)
 
-    def write(
-        self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
-    ) -> dict[int, str]:
-        """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[Written]:
+        """Write groups; yield each, or the reason why it was not written."""
         tasks = list[list[Piece]]()
         results = self._run(plans, tasks, jobs)
         if isinstance(results, str):
             self._report(results)
-            return dict.fromkeys((plan.number for plan in plans), results)
+            yield from ((plan.number, results) for plan in plans)
+            return
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
@@ -411,11 +411,13 @@ class NativeWriter:
         try:
             for plan in plans:
                 if plan.number in refused:
+                    yield plan.number, refused[plan.number]
                     continue
                 parts = sorted((first, files) for number, first, files in results if number == plan.number)
                 files = [file for _, files in parts for file in files if not isinstance(file, str)]
-                rewritten[plan.number] = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
+                group = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
                 kept |= {file.location for file in files}
+                yield plan.number, group
         except BaseException as e:
             discard_files(self.table, sorted(locations - kept), e)
             raise
@@ -425,7 +427,6 @@ class NativeWriter:
         delete_files(self.table, locations - kept)
         for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
             self._report(reason)
-        return refused
 
     def _run(self, plans: Sequence[GroupPlan], tasks: list[list[Piece]], jobs: RoundJobs) -> list[PieceResult] | str:
         """Divide groups among ``tasks`` and run these; return the reason if that fails."""

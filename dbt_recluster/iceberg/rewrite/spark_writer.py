@@ -55,8 +55,8 @@ class SparkWriter:
     key: ClusterKey
     curve: Curve | None
 
-    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]) -> None:
-        """Write groups, and add each to ``rewritten`` by its number."""
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[tuple[int, RewrittenGroup]]:
+        """Write groups, and yield each."""
         spec_of = attrgetter("group.spec_id")
         for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
             of_job = list(members)
@@ -66,7 +66,7 @@ class SparkWriter:
             except BaseException as e:
                 discard_files(self.table, [str(file.location()) for file in files], e)
                 raise
-            rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
+            yield from ((plan.number, group) for plan, group in zip(of_job, merged, strict=True))
 
     def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
