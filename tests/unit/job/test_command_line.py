@@ -89,7 +89,7 @@ def test_each_argument_becomes_its_kind(line: str, name: str, value: object) -> 
         ("recluster a.b --every x", "5m or 1h, not 'x'"),
         ("recluster a.b --lake lake --every 5m", "--lake is for one process at a time"),
         ("information a.b --every 5m", "dbt-recluster information: No such option"),
-        ("recluster a.b --fin", "'--final'"),
+        ("recluster a.b --fin", "--final"),
         ("recluster a.b --max-bytes", "dbt-recluster recluster: Option '--max-bytes' requires an argument"),
         ("recluster a.b --metrics --final", "Invalid value for '--metrics': --final is an option"),
         ("job s3://bob:0pen-5esame@h", "Got unexpected extra argument (s3://bob:*****@h)"),
