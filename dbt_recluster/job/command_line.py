@@ -194,7 +194,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 def _request(operation: Operation, tables: tuple[str, ...], **given: Any) -> Request:
     own = {argument.name: given.pop(argument.name) for argument in operation.arguments}
     own |= {name: list(value) or None for name, value in own.items() if isinstance(value, tuple)}
-    if given["select"]:  # an option of click takes one value, and dbt's --select all that follow
+    if given["select"]:  # of `--select a b`, click leaves b among the tables
         given["select"], tables = (*given["select"], *tables), ()
     tables = tuple(dict.fromkeys(tables))
     for table in tables:
