@@ -87,8 +87,10 @@ def cluster_or_skip(directory: Path) -> Iterator[Yarn]:
 
 
 def packed_environment(directory: Path) -> Path:
-    """Return an archive of a virtual environment with what executors need."""
-    pack = program("venv-pack", "yarn", "venv-pack", "setuptools", "numpy", "pyarrow>=23", "duckdb>=2,<3", "fsspec")
+    """Return an archive of a virtual environment with what the driver and the executors need."""
+    pack = program(
+        "venv-pack", "yarn", "venv-pack", "setuptools", "numpy", "pyarrow>=23", "click", "duckdb>=2,<3", "fsspec"
+    )
     archive = directory / "environment.tar.gz"
     run(pack, "--quiet", "--prefix", pack.parents[1], "--output", archive)
     return archive
