@@ -48,10 +48,10 @@ REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 @dataclass(frozen=True)
 class SparkWriter:
-    """Writes file groups of a table; ``target`` is the table as the commit will leave it."""
+    """Writes file groups of a table; ``pending`` is the table as the commit will leave it."""
 
     table: IcebergTable
-    target: IcebergTable
+    pending: IcebergTable
     key: ClusterKey
     curve: Curve | None
 
@@ -74,12 +74,12 @@ class SparkWriter:
         tag, files = str(uuid.uuid4()), [file for plan in plans for file in plan.group.files]
         with staged(self.table, files, is_exact=True) as (frame, schema):
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
-            if not schema.asStruct().equals(self.target.java.schema().asStruct()):
+            if not schema.asStruct().equals(self.pending.java.schema().asStruct()):
                 raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")
             rows = self._blocks(frame, plans)
             with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
-                return write_files(self.target, rows, tag, spec_id, written_to)
+                return write_files(self.pending, rows, tag, spec_id, written_to)
 
     def _blocks(self, frame: DataFrame, plans: Sequence[GroupPlan]) -> DataFrame:
         """Return a sorted Spark partition for each new block of the groups."""
