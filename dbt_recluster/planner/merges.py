@@ -90,7 +90,6 @@ class Plan:
     bytes: int = 0  # to read in all sets; 0 if unknown
     reasons: tuple[Reason, ...] = ()  # why there is, or is not, something to do
     limited: bool = False  # whether it is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`
-    needed: int | None = None  # if limited, the least budget of bytes, to a sixteenth, for which there is a plan
     left: int = 0  # if limited, blocks that a plan without these limits would merge
     depth: float = 0.0
     threshold: float = 1.0  # of that partition

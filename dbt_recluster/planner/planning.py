@@ -67,9 +67,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     sets = planner.block_sets(selection)
     planned = Plan(sets, rows=sum(s.rows for s in sets), bytes=sum(s.bytes for s in sets), reasons=reasons)
     limited, is_small = needed is not None, policy.is_small_table
-    return replace(
-        planned, limited=limited, needed=needed, left=left, can_merge=can_merge, is_small=is_small, **worst._asdict()
-    )
+    return replace(planned, limited=limited, left=left, can_merge=can_merge, is_small=is_small, **worst._asdict())
 
 
 def _needed_bytes(suffices: Callable[[int], bool], budget: int, most: int) -> int:

@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from tables import call, create_table, spark_settings
+from tables import append_files, call, create_table, spark_settings
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
@@ -267,8 +268,18 @@ def test_a_scan_of_partitions_has_their_files_with_the_same_deletes(spark: Any, 
     for partition in np.unique(blocks.partition):
         members = blocks.take(blocks.partition == partition)
         scan, wanted = partition_scan(table.iceberg, members), members.path.to_pylist()
-        tasks = scan.tasks(paths)
+        tasks = scan.tasks(wanted)
         assert [deletes(tasks[path]) for path in wanted] == [deletes(every[path]) for path in wanted]
         assert scan.metrics(wanted) == SnapshotScan(table.iceberg, blocks.snapshot_id).metrics(wanted)
-        unfiltered += len(tasks) == len(paths)
+        unfiltered += len(scan.paths()) == len(paths)
     assert (unfiltered > 0) == (partitioned == "f")  # numbers with NaN are not compared
+
+
+def test_a_scan_finds_files_whose_rows_are_not_of_their_partition(spark: Any, schema: str) -> None:
+    name = create_table(spark, f"{schema}.t", "k bigint, n int", partitioned="n")
+    append_files(spark, name, [pa.table({"k": pa.array([1, 2]), "n": pa.array([1, 1], pa.int32())})], partition="n=2")
+    table = ClusteredTable(spark, name, "k")
+    blocks = table.metadata()
+    scan, paths = partition_scan(table.iceberg, blocks), blocks.path.to_pylist()
+    assert scan.filter is not None
+    assert (scan.paths(), list(scan.tasks(paths)), list(scan.metrics(paths))) == ([], paths, paths)

@@ -316,12 +316,17 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
 
 
 def partition_scan(table: IcebergTable, blocks: BlockMetadata) -> SnapshotScan:
-    """Return a scan of the partitions of some blocks of a snapshot, and maybe others; it opens few other manifests."""
+    """Return a scan of the partitions of some blocks of a snapshot, and maybe others; it opens few other manifests.
+
+    With equality deletes it is unfiltered. Iceberg also holds a filter against their bounds, and rows may have other
+    values than their partition: early versions rounded days before 1970 up.
+    """
     assert blocks.snapshot_id is not None
-    scan = SnapshotScan(table, blocks.snapshot_id)
+    scan, snapshot = SnapshotScan(table, blocks.snapshot_id), table.snapshot(blocks.snapshot_id)
     specs = dict(zip(blocks.partition.tolist(), blocks.spec_id.tolist(), strict=True))
     columns = partition_columns(table, set(specs.values()))
-    if columns is None or not 0 < len(specs) <= MOST_PARTITIONS:
+    has_equality_deletes = snapshot is None or snapshot.count("total-equality-deletes") != 0
+    if columns is None or has_equality_deletes or not 0 < len(specs) <= MOST_PARTITIONS:
         return scan
     schema, partitions = table.java.newScan().useSnapshot(blocks.snapshot_id).schema(), list[FilterExpression]()
     for number, spec_id in specs.items():

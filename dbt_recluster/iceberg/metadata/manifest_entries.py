@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -274,7 +274,10 @@ class FileMetrics:
 
 @dataclass(frozen=True)
 class SnapshotScan:
-    """Iceberg's scan of the live data files of a snapshot, all of them or those that a filter may match."""
+    """Iceberg's scan of the live data files of a snapshot, all of them or those that a filter may match.
+
+    Files that are asked for by their paths are found whatever the filter, which only saves time.
+    """
 
     table: IcebergTable
     snapshot_id: int
@@ -298,6 +301,8 @@ class SnapshotScan:
             scan = scan.includeColumnStats([name for name in names if name is not None])
         with closing(scan.planFiles()) as tasks:
             selected = java_items(java_list(self.table.spark, self._at(tasks, paths)))
+        if self.filter is not None and len(selected) < len(paths):
+            return replace(self, filter=None).tasks(paths, bounds_of)
         return {str(task.file().location()): task for task in selected}
 
     def metrics(self, paths: Sequence[str]) -> dict[str, FileMetrics]:
@@ -308,7 +313,10 @@ class SnapshotScan:
         functions, iterables = JavaFunctions(self.table.spark), self.table.iceberg.io.CloseableIterable
         with closing(self._scan().includeColumnStats().planFiles()) as tasks:
             file = functions.function(functions.file_of_task())
-            return _metrics(self.table, iterables.transform(self._at(tasks, paths), file))
+            metrics = _metrics(self.table, iterables.transform(self._at(tasks, paths), file))
+        if self.filter is not None and len(metrics) < len(paths):
+            return replace(self, filter=None).metrics(paths)
+        return metrics
 
     def _scan(self) -> Any:
         scan = self.table.java.newScan().useSnapshot(self.snapshot_id).ignoreResiduals()

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.clustering.verdict import Facts, cause_text, decide, reason_text
-from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, clustering_information, plan
+from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, Why, clustering_information, plan
 from dbt_recluster.planner.merges import simulate
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
@@ -65,9 +65,10 @@ def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(table, policy
     without_limits = plan(blocks, replace(policy, max_bytes=None, max_merge_bytes=None))
     assert planned.limited == (not planned.block_sets and len(without_limits.block_sets) > 0)
     assert not without_limits.limited
-    assert (planned.needed is not None) == planned.limited
-    if planned.needed is not None:
-        assert plan(blocks, replace(policy, max_bytes=planned.needed, max_merge_bytes=None)).block_sets
+    needed = [reason.figures[1] for reason in planned.reasons if reason.kind is Why.NO_SET_FITS]
+    assert len(needed) == planned.limited
+    for budget in needed:
+        assert plan(blocks, replace(policy, max_bytes=budget, max_merge_bytes=None)).block_sets
 
 
 @every_strategy
