@@ -9,7 +9,7 @@ from dbt.adapters.spark.relation import SparkRelation
 from tables import call, create_table, expire, metadata_file
 
 from dbt_recluster.adapter.operations import clustering_violations
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
@@ -30,8 +30,8 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
     given = {"depth": 2, "block_rows": 100, "trigger": "run", **given}
-    options = ReclusterOptions.parse(after=after, when=when, **given)
-    return Recluster(ClusteredTable(spark, table, "k"), options).run()
+    given |= {name: RECLUSTER_OPTIONS[name].read(name, value) for name, value in (("after", after), ("when", when))}
+    return Recluster(ClusteredTable(spark, table, "k"), ReclusterOptions(**given)).run()
 
 
 def unmet(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> str:

@@ -49,7 +49,7 @@ EVERY_KEY: dict[str, Any] = {
 
 def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None:
     config = parse(**EVERY_KEY, materialized="table")
-    options = ReclusterOptions.parse(
+    options = ReclusterOptions(
         depth=2.5,
         final=True,
         strategy="peak",
