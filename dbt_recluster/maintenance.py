@@ -22,13 +22,11 @@ main thread. Other bad input is refused before anything is written, with ``Clust
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from annotated_types import Ge, Le, MinLen
-from pydantic import BeforeValidator
+from typing_extensions import Unpack
 
 from dbt_recluster.advice.auto_key import auto_key, key_choices
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
@@ -37,16 +35,7 @@ from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import TableReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.options import (
-    NUMBER,
-    Expected,
-    PlanningOptions,
-    Queries,
-    ReclusteringOptions,
-    SqlPredicate,
-    Unpack,
-    parse_value,
-)
+from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, SqlPredicate, parse_value
 from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
@@ -61,7 +50,7 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
-from dbt_recluster.clustering.verdict import VERDICTS, Facts, Verdict, decide
+from dbt_recluster.clustering.verdict import Facts, decide
 from dbt_recluster.exceptions import NoKeyYetError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
@@ -358,19 +347,13 @@ def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = 
     return _measure(call, "clustering_ratio", where)
 
 
-_Limit = Annotated[float, Ge(1), NUMBER, Expected("a number of at least 1")]
-_Percentage = Annotated[float, Ge(0), Le(100), NUMBER, Expected("a number from 0 to 100")]
-Limit = Annotated[_Limit | None, Argument()]
-Percentage = Annotated[_Percentage | None, Argument()]
-
-
 @table_function
 def well_clustered(
     call: Call,
-    max_average_depth: Limit = None,
-    max_p95_depth: Limit = None,
-    max_fragmentation: Limit = None,
-    min_ratio: Percentage = None,
+    max_average_depth: arguments.Limit = None,
+    max_p95_depth: arguments.Limit = None,
+    max_fragmentation: arguments.Limit = None,
+    min_ratio: arguments.Percentage = None,
     cluster_by: MeasuredKey = None,
     predicate: Where = None,
 ) -> list[dict[str, Any]]:
@@ -451,31 +434,14 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
     return History(call.target.relation, start, spent, prices.assumption if prices else None, entries)
 
 
-def _verdicts(value: Any) -> list[str]:
-    words = value.split(",") if isinstance(value, str) else value
-    return [str(word).strip().lower().replace("-", " ") for word in words]
-
-
-_Verdicts = Annotated[
-    tuple[Verdict, ...],
-    MinLen(1),
-    BeforeValidator(_verdicts),
-    Expected(f"verdicts, separated by commas, of {', '.join(VERDICTS)}"),
-]
-_Label = Annotated[Literal["tag", "group", "owner"], Expected("tag, group or owner")]
 _REPORT = Path("target/clustering_report.html")
-_HtmlFile = Annotated[
-    Path,
-    BeforeValidator(lambda value: value if re.search(r"\.html?$", value, re.IGNORECASE) else None),
-    Expected(f"the name of an HTML file, such as {_REPORT}"),
-]
 
 
 def _overview(
     answers: list[Answer],
-    fail_on: Annotated[_Verdicts | None, Argument("VERDICTS")] = None,
+    fail_on: Annotated[arguments.Verdicts | None, Argument("VERDICTS")] = None,
     prices: Prices = None,
-    by: Annotated[_Label | None, Argument("LABEL")] = None,
+    by: Annotated[arguments.Label | None, Argument("LABEL")] = None,
 ) -> Summary:
     """Return the overview of all tables.
 
@@ -504,7 +470,7 @@ def clustering_overview(call: Call) -> Overview:
     return call.overview(prices=call.arguments.get("prices"))
 
 
-def _write_report(answers: list[Answer], path: Annotated[_HtmlFile, Argument("FILE")] = _REPORT) -> Summary:
+def _write_report(answers: list[Answer], path: Annotated[arguments.HtmlFile, Argument("FILE")] = _REPORT) -> Summary:
     """Write the report.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, takewhile
 from typing import Annotated, Any, NamedTuple
 
@@ -320,6 +320,7 @@ _EXAMPLE = "{currency: EUR, compute_hour: 3.20, terabyte_scanned: 5}"
 _GREATEST = 1e9  # the sum of many amounts must stay finite
 _RANGE = f"from 0 to {_GREATEST:,.0f}"
 _Price = Annotated[float, Ge(0), Le(_GREATEST), NUMBER]
+_has = partial(Expected, verb="have a")
 
 
 @dataclass(frozen=True)
@@ -327,16 +328,12 @@ class PriceList:
     """The prices of a project. An amount is None if its price, seconds or bytes are unknown."""
 
     currency: Annotated[
-        str,
-        MaxLen(8),
-        Satisfies(str.isalpha),
-        BeforeValidator(str.strip),
-        Expected("a currency such as EUR", verb="have"),
+        str, MaxLen(8), Satisfies(str.isalpha), BeforeValidator(str.strip), _has("currency such as EUR")
     ]
     # Of the session that reclusters, all its machines together.
-    compute_hour: Annotated[_Price, Expected(f"a compute_hour {_RANGE}", verb="have")] | None = None
+    compute_hour: Annotated[_Price, _has(f"compute_hour {_RANGE}")] | None = None
     # Of 2^40 bytes that a query opens.
-    terabyte_scanned: Annotated[_Price, Expected(f"a terabyte_scanned {_RANGE}", verb="have")] | None = None
+    terabyte_scanned: Annotated[_Price, _has(f"terabyte_scanned {_RANGE}")] | None = None
 
     def of_seconds(self, *seconds: float | None) -> float | None:
         """Return the price of some durations together."""

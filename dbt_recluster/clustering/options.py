@@ -12,16 +12,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict, get_type_hints
 
 from annotated_types import Ge, Gt, Le, MinLen, Predicate
-from pydantic import AfterValidator, BeforeValidator, PlainValidator
+from pydantic import BeforeValidator, PlainValidator, WrapValidator
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidationInfo, ValidatorFunctionWrapHandler
-from typing_extensions import Unpack as Unpack
 
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.exceptions import OptionError
@@ -42,10 +41,12 @@ _MOST_CHARACTERS = 3_500
 _GREATEST_NUMBER = 1e15
 _GREATEST_WEIGHT = 1e9  # so that sums stay finite
 
+_AT_MOST = f"at most {MAX_BLOCK_ROWS:,}"
 _EXAMPLE = "\"event_date >= date'2026-01-01'\""
 _UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 _SIZE = r"^\s*(\d+(\.\d+)?)\s*([kKmMgGtT]?[bB])?\s*$"
+_SIZE_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _SIZE}]}
 _QUERY = re.compile(
     r"(\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(select|with|from|table|values)\b(?!\s*[=<>!.])", re.I | re.S
 )
@@ -144,12 +145,8 @@ _Positive = Annotated[float, Gt(0), NUMBER]
 _Share = Annotated[float, Gt(0), Le(1), NUMBER]
 
 Boolean = Annotated[bool, WORD, Expected("true or false")]
-Count = Annotated[
-    int, Ge(1), Le(MAX_BLOCK_ROWS), NUMBER, Expected(f"a whole number above 0, at most {MAX_BLOCK_ROWS:,}")
-]
-MergeBlocks = Annotated[
-    int, Ge(2), Le(MAX_BLOCK_ROWS), NUMBER, Expected(f"a whole number above 1, at most {MAX_BLOCK_ROWS:,}")
-]
+Count = Annotated[int, Ge(1), Le(MAX_BLOCK_ROWS), NUMBER, Expected(f"a whole number above 0, {_AT_MOST}")]
+MergeBlocks = Annotated[int, Ge(2), Le(MAX_BLOCK_ROWS), NUMBER, Expected(f"a whole number above 1, {_AT_MOST}")]
 Seconds = Annotated[_Positive, Expected("a number of seconds above 0")]
 Depth = Annotated[
     _Positive | Annotated[Literal["auto"], WORD],
@@ -158,10 +155,7 @@ Depth = Annotated[
 Size = Annotated[
     int,
     BeforeValidator(_bytes),
-    Expected(
-        "a number of bytes above 0 or a size such as '10 GB'",
-        schema={"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _SIZE}]},
-    ),
+    Expected("a number of bytes above 0 or a size such as '10 GB'", schema=_SIZE_SCHEMA),
 ]
 Moment = Annotated[datetime, MOMENT, Expected("a date such as 2026-01-31, a time or a period such as '7 days'")]
 SqlPredicate = Annotated[Text, Expected(f"a SQL predicate, such as {_EXAMPLE}")]
@@ -178,19 +172,19 @@ Queries = Annotated[
 ]
 
 
+_EITHER = {"oneOf": [{"required": ["where"]}, {"required": ["query"]}]}
+
+
 @dataclass(frozen=True)
 class DeclaredRead:
     """A declared query, or the predicate of one, on the table's columns."""
 
-    __pydantic_config__: ClassVar = {
-        "extra": "forbid",
-        "json_schema_extra": {"oneOf": [{"required": ["where"]}, {"required": ["query"]}]},
-    }
+    __pydantic_config__: ClassVar = {"extra": "forbid", "json_schema_extra": _EITHER}
 
     where: Text | None = None
+    query: _Query | None = None
     # Runs per day; only costs depend on more than the ratio of weights.
     weight: Annotated[float, Gt(0), Le(_GREATEST_WEIGHT), NUMBER] = 1.0
-    query: _Query | None = None
 
     def __post_init__(self) -> None:
         """Refuse a read that is both or neither."""
@@ -204,10 +198,12 @@ class DeclaredRead:
 
 
 def _as_read(value: Any) -> Any:
-    return {"query" if is_query(value) else "where": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"query" if is_query(value) else "where": value}
+    return dict(value) if isinstance(value, Mapping) else value
 
 
-def _as_reads(value: Any, info: ValidationInfo) -> Any:
+def _reads(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> tuple[DeclaredRead, ...]:
     if isinstance(value, str) and value.strip().lower() == _EVEN:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -215,10 +211,7 @@ def _as_reads(value: Any, info: ValidationInfo) -> Any:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise OptionError(f"{info.context} must be a list of SQL predicates, not {value!r:.40}") from None
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _check_length(reads: tuple[DeclaredRead, ...], info: ValidationInfo) -> tuple[DeclaredRead, ...]:
+    reads: tuple[DeclaredRead, ...] = validate(value if isinstance(value, (list, tuple)) else [value])
     if (length := len(reads_as_text(reads))) > _MOST_CHARACTERS:
         raise OptionError(
             f"{info.context} must be shorter: {len(reads):,} reads take {length:,} characters, and the table's "
@@ -239,9 +232,7 @@ _Read = Annotated[
 # A query or a predicate, or a list of them or of mappings, which may be JSON text. `even` and an empty list mean that
 # reads are even over the keys.
 Reads = Annotated[
-    tuple[_Read, ...],
-    AfterValidator(_check_length),
-    BeforeValidator(_as_reads, json_schema_input_type=Text | DeclaredRead | list[Text | DeclaredRead]),
+    tuple[_Read, ...], WrapValidator(_reads, json_schema_input_type=Text | DeclaredRead | list[Text | DeclaredRead])
 ]
 
 
@@ -249,9 +240,8 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
     """Write reads as a text that stands for them as a value of :data:`Reads`."""
     if not reads:
         return _EVEN
-    as_given = [{name: value for name, value in asdict(read).items() if value is not None} for read in reads]
-    plain = [{**_as_read(read.text), "weight": 1} for read in reads]
-    items = [r.text if given == known else given for r, given, known in zip(reads, as_given, plain, strict=True)]
+    given = [{name: value for name, value in vars(read).items() if value is not None} for read in reads]
+    items = [of if of != {**_as_read(r.text), "weight": 1} else r.text for r, of in zip(reads, given, strict=True)]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Le, MaxLen, MinLen, Predicate
-from pydantic import AfterValidator, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, PlainValidator
 
 from dbt_recluster.advice import cost_model
 from dbt_recluster.clustering.options import (
@@ -32,6 +33,7 @@ from dbt_recluster.clustering.options import (
     parse_value,
 )
 from dbt_recluster.clustering.result import ProgressCallback
+from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.report.prometheus import MetricsFile
@@ -105,6 +107,11 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
     return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
 
+def _words(value: Any) -> list[str]:
+    words = value.split(",") if isinstance(value, str) else value
+    return [str(word).strip().lower().replace("-", " ") for word in words]
+
+
 SnapshotCount = Annotated[int, Ge(1), Le(2**31 - 1), NUMBER, Expected("a whole number above 0, at most 2,147,483,647")]
 End = Annotated[
     datetime,
@@ -120,7 +127,18 @@ FullName = Annotated[
     Text, Predicate(lambda name: "." in name), Expected("a table's full name, such as lake.analytics.events")
 ]
 QueriesByName = Annotated[NamedQueries, Expected("a mapping of names to SQL queries")]
-
+Verdicts = Annotated[
+    tuple[Verdict, ...],
+    MinLen(1),
+    BeforeValidator(_words),
+    Expected(f"verdicts, separated by commas, of {', '.join(VERDICTS)}"),
+]
+Label = Annotated[Literal["tag", "group", "owner"], Expected("tag, group or owner")]
+HtmlFile = Annotated[
+    Path,
+    BeforeValidator(lambda value: value if re.search(r"\.html?$", value, re.IGNORECASE) else None),
+    Expected("the name of an HTML file, such as target/clustering_report.html"),
+]
 TABLE = Argument(
     "TABLE",
     "A relation (schema.table), the name or unique id of a model, or a list of these.",
@@ -177,6 +195,10 @@ def _key(value: Any) -> ClusterKey:
     return value if isinstance(value, ClusterKey) else parse_cluster_key(value)
 
 
+_Limit = Annotated[float, Ge(1), NUMBER, Expected("a number of at least 1")]
+Limit = Annotated[_Limit | None, Argument()]
+_Percentage = Annotated[float, Ge(0), Le(100), NUMBER, Expected("a number from 0 to 100")]
+Percentage = Annotated[_Percentage | None, Argument()]
 Flag = Annotated[Boolean, Argument("")]
 _KEY = Argument("KEY", otherwise="the model's, else the table's sort order")
 _AnyKey = Annotated[str | Sequence[str] | ClusterKey, PlainValidator(_key)]

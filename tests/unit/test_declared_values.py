@@ -16,7 +16,6 @@ from dbt_recluster.clustering.options import (
 from dbt_recluster.exceptions import OptionError
 
 
-
 def parse(name: str, value: Any) -> Any:
     return RECLUSTER_OPTIONS[name].read(name, value)
 
@@ -31,8 +30,8 @@ DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
         ([], ()),
         ("even", ()),
         (DAY, (DeclaredRead(DAY),)),
-        ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, 2.5))),
-        ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, 3.0),)),
+        ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, weight=2.5))),
+        ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, weight=3.0),)),
         ({"where": "values in (1, 2)"}, (DeclaredRead("values in (1, 2)"),)),  # whatever its first word
         (
             [QUERY, {"query": QUERY, "weight": 3}],

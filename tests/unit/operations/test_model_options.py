@@ -55,7 +55,7 @@ def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None
         strategy="peak",
         max_bytes=1536 * 2**20,
         where="id > 3",
-        reads=(DeclaredRead("id > 5"), DeclaredRead("id = 7", 3.0)),
+        reads=(DeclaredRead("id > 5"), DeclaredRead("id = 7", weight=3.0)),
         block_rows=1000,
     )
     assert config == ModelOptions(
