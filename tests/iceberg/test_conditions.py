@@ -28,10 +28,12 @@ def load(spark: Any, table: str, times: int = 1) -> None:
         spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).append()
 
 
-def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
-    given = {"depth": 2, "block_rows": 100, "trigger": "run", **given}
-    given |= {name: RECLUSTER_OPTIONS[name].read(name, value) for name, value in (("after", after), ("when", when))}
-    return Recluster(ClusteredTable(spark, table, "k"), ReclusterOptions(**given)).run()
+def after_build(
+    spark: Any, table: str, after: Any = None, when: Any = None, trigger: str = "run", **given: Any
+) -> ReclusterResult:
+    given = {"depth": 2, "block_rows": 100, "after": after, "when": when, **given}
+    read = {name: RECLUSTER_OPTIONS[name].read(name, value) for name, value in given.items()}
+    return Recluster(ClusteredTable(spark, table, "k"), ReclusterOptions(trigger=trigger, **read)).run()
 
 
 def unmet(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> str:
