@@ -327,7 +327,7 @@ class Option:
     metavar: str | None = None  # in help, empty for true or false; None if it is no argument of recluster
     config: str = ""  # the name of the model's config
     name: str = ""  # the name of the field, of the argument, and in a model's ``meta``
-    kind: Any = None  # the type that validates it
+    kind: Any = None  # the type that validates it; by default, the annotation
 
     @property
     def table_property(self) -> str:
@@ -354,7 +354,9 @@ def declared(kind: type) -> dict[str, Option]:
     """Return the options that a dataclass declares, by name."""
     kinds = get_type_hints(kind, include_extras=True)
     return {
-        f.name: replace(facts, name=f.name, config=facts.config or f"recluster_{f.name}", kind=kinds[f.name])
+        f.name: replace(
+            facts, name=f.name, config=facts.config or f"recluster_{f.name}", kind=facts.kind or kinds[f.name]
+        )
         for f in fields(kind)
         if (facts := f.metadata.get("option"))
     }

@@ -200,11 +200,10 @@ Limit = Annotated[_Limit | None, Argument()]
 _Percentage = Annotated[float, Ge(0), Le(100), NUMBER, Expected("a number from 0 to 100")]
 Percentage = Annotated[_Percentage | None, Argument()]
 Flag = Annotated[Boolean, Argument("")]
-_KEY = Argument("KEY", otherwise="the model's, else the table's sort order")
-_AnyKey = Annotated[str | Sequence[str] | ClusterKey, PlainValidator(_key)]
-Key = Annotated[_AnyKey | None, _KEY]
+_KEY = Argument("KEY", otherwise="the model's, else the table's sort order", kind=Annotated[Any, PlainValidator(_key)])
+Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
 _MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
-MeasuredKey = Annotated[_AnyKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
+MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
 _WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
 Where = Annotated[SqlPredicate | None, Argument("PREDICATE", _WHERE)]
 _BRANCH = "A branch of the tables, in place of main."

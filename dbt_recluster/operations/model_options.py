@@ -50,12 +50,13 @@ def _key(value: Any) -> ClusterKey | None:
 class ModelOptions:
     """The options of a model."""
 
-    cluster_by: Annotated[ClusterKey | None, PlainValidator(_key, json_schema_input_type=_Item | list[_Item])] = option(
+    cluster_by: ClusterKey | None = option(
         "The cluster key: a column, an expression, or a list of them; auto, by what queries read.",
         otherwise="none",
         example="[event_date, user_id]",
         config="cluster_by",
         is_recorded=False,
+        kind=Annotated[Any, PlainValidator(_key, json_schema_input_type=_Item | list[_Item])],
     )
     automatic_clustering: Boolean = option(
         "Recluster after each build.",
