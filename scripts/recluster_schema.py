@@ -26,8 +26,13 @@ Names that are not ours and values in Jinja are not checked.
 _JINJA = {"type": "string", "pattern": r"\{\{"}
 
 
-class _WithoutTitles(GenerateJsonSchema):
-    """pydantic's schema, whose titles would repeat the names."""
+class _Plain(GenerateJsonSchema):
+    """pydantic's schema without titles, which repeat the names, and without nulls, which an editor would offer."""
+
+    def default_schema(self, schema: Any) -> Any:
+        return self.generate_inner(schema["schema"])
+
+    nullable_schema = default_schema
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
@@ -36,9 +41,7 @@ class _WithoutTitles(GenerateJsonSchema):
 def schema() -> str:
     """Return the schema, of a file of properties and of ``dbt_project.yml``."""
     types = [(name, "validation", TypeAdapter(option.kind)) for name, option in MODEL_OPTIONS.items()]
-    found, shared = TypeAdapter.json_schemas(
-        types, ref_template="#/definitions/{model}", schema_generator=_WithoutTitles
-    )
+    found, shared = TypeAdapter.json_schemas(types, ref_template="#/definitions/{model}", schema_generator=_Plain)
     own = {"properties": {name: _reference(name) for name in MODEL_OPTIONS}, "additionalProperties": False}
     meta = {"properties": {META: {"type": "object", **own}}}
     configs = {name: _reference(option.name) for name, option in CONFIGS.items()}
