@@ -34,7 +34,12 @@ from dbt_recluster.advice.imported_reads import ImportedReads, import_log, recor
 from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import TableReadsInformation, reads_information, table_information
+from dbt_recluster.clustering.information import (
+    TableReadsInformation,
+    reads_information,
+    table_figures,
+    table_information,
+)
 from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, SqlPredicate, parse_value
 from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
@@ -124,7 +129,8 @@ def recluster(
     try:
         call.warnings.extend(option_warnings(call))
         progress = listener or call.context.progress()
-        given = call.options(trigger=trigger or call.context.trigger, progress=progress)
+        started = {"trigger": trigger or call.context.trigger, "progress": progress}
+        given = call.options(**options, reads=reads, dry_run=dry_run, **started)
         budget = call.context.budget
         with budget.limit(given.max_bytes) as max_bytes:
             try:
@@ -318,12 +324,12 @@ def clustering_information(
     # By the recorded boundaries of a curve, as every other figure; the verdict samples the loads after them.
     measured = table_information(call.table, where, block_rows or _block_rows(call))
     try:
-        overview = call.overview(["where"], exact=True)
+        overview = call.overview(call.options(block_rows=block_rows), exact=True)
     except (OptionError, PredicateError) as e:  # a wrong option prevents reclustering, not measuring
         found = decide(Facts(error=str(e)))
         overview = Overview(call.table.name, found.verdict, found.text, found.cause)
     facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason", "cause")}
-    return {**facts, **measured, "options": call.options_in_effect(own=("where", "cluster_by"))}
+    return {**facts, **measured, "options": call.options_in_effect(block_rows=block_rows)}
 
 
 def _block_rows(call: Call) -> int | None:
@@ -331,7 +337,7 @@ def _block_rows(call: Call) -> int | None:
 
 
 def _measure(call: Call, figure: str, where: str | None) -> dict[str, Any]:
-    information = table_information(call.table, where, _block_rows(call))
+    information = table_figures(call.table, where, _block_rows(call))
     return {key: information[key] for key in (*MEASURED_FACTS, figure)}
 
 
@@ -380,7 +386,7 @@ def well_clustered(
     if all(allowed is None for _, allowed in limits.values()):
         raise OptionError(f"well_clustered needs a limit: {', '.join(limits)}")
     try:
-        information = table_information(call.table, predicate)
+        information = table_figures(call.table, predicate)
     except NoKeyYetError:
         return []
     broken = []
@@ -513,7 +519,7 @@ def estimate_clustering_cost(
             commas.
         now: The end of the past seven days, by default now.
     """
-    return CostModel.of(call.table, call.options(), now).estimate().priced(prices)
+    return CostModel.of(call.table, call.options(**options), now).estimate().priced(prices)
 
 
 @table_function
@@ -521,7 +527,7 @@ def estimate_recluster(
     call: Call, cluster_by: Key = None, *, where: Where = None, **options: Unpack[PlanningOptions]
 ) -> ReclusterEstimate:
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
-    return recluster_estimate(call)
+    return recluster_estimate(call, call.options(where=where, **options))
 
 
 @OPERATIONS.declare(
@@ -545,7 +551,7 @@ def suggest_cluster_by(
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    given = call.options()
+    given = call.options(**options)
     tried = queries or call.queries
     call.opened.reads.follow(given.reads)
     found = suggest_key(call.opened, tried, given)

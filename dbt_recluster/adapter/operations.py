@@ -168,9 +168,10 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             warn(f"{answer.table}: {warning}")
-    project = {target.relation for target in CLUSTERED.targets(macros["graph"]["nodes"].values())}
-    for warning in record_metrics(answers, operation.metrics_path(arguments), project):
-        warn(warning)
+    if (path := operation.metrics_path(arguments)) is not None:
+        project = {target.relation for target in CLUSTERED.targets(macros["graph"]["nodes"].values())}
+        for warning in record_metrics(answers, path, project):
+            warn(warning)
     summary = _end(operation, answers, arguments, macros["target"])
     if summary.text:
         macros["print"](summary.text)

@@ -26,7 +26,7 @@ from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import codes_of
 from dbt_recluster.iceberg.predicates import Predicate, alternatives_of, fold, range_types
 from dbt_recluster.iceberg.rewrite.sample import choose_split_points, sample_rows
-from dbt_recluster.iceberg.sort_order import bounds_width, table_cluster_key
+from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.key.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
@@ -157,7 +157,7 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
 def _own_key(table: ClusteredTable) -> ClusteredTable | None:
     """Return the table under its own key, or None without a valid one."""
     with suppress(ClusterKeyError):
-        if key := table_cluster_key(table.iceberg):
+        if key := table.own_key:
             return table.under(key.check(table.columns))
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import Result
-from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
 from dbt_recluster.planner.metrics import curve_read_costs
@@ -45,26 +45,35 @@ def table_information(table: ClusteredTable, where: str | None = None, block_row
         ClusterKeyError, PredicateError: Bad input.
         OptionError: The option ``block_rows`` that the table records is not a number of rows.
     """
-    block_rows = block_rows or RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties)
-    blocks = table.blocks(table.predicate(where))
-    measured = table.measure(blocks.blocks, block_rows).as_dict()
+    blocks, block_rows, measured = _measured(table, where, block_rows)
     if table.key.curve:
         measured["curve"] = _on_curve(table, blocks.metadata.take(blocks.eligible), block_rows)
     snapshot = table.iceberg.current_snapshot()
     if where is None and (share := reads_information(table).share_wasted) is not None:
         measured["share_wasted"] = share
     return {
-        "table": table.name,
+        **measured,
         "branch": table.iceberg.branch,
-        "cluster_key": str(table.key),
         "where": where,
-        "suspended": table.suspended,
-        "suspension": table.suspension and asdict(table.suspension),
         "rows_undone": sum(rewrite.rows for rewrite in foreign_rewrites(table)),
         "snapshot_id": snapshot.id if snapshot else None,
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,
-        **measured,
     }
+
+
+def table_figures(table: ClusteredTable, where: str | None = None, block_rows: int | None = None) -> dict[str, Any]:
+    """Return the part of :func:`table_information` that reads neither history nor reads."""
+    return _measured(table, where, block_rows)[2]
+
+
+def _measured(
+    table: ClusteredTable, where: str | None, block_rows: int | None
+) -> tuple[SnapshotBlocks, int, dict[str, Any]]:
+    rows: int = block_rows or RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties)
+    blocks, suspension = table.blocks(table.predicate(where)), table.suspension
+    facts = {"table": table.name, "cluster_key": str(table.key), "suspended": table.suspended}
+    measured = table.measure(blocks.blocks, rows).as_dict()
+    return blocks, rows, {**facts, "suspension": suspension and asdict(suspension), **measured}
 
 
 def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from dbt_recluster.clustering import history
@@ -28,7 +29,7 @@ from dbt_recluster.clustering.rounds import (
     plan_round,
     table_facts,
 )
-from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.clustering.verdict import Facts, Stop, cause_text, reason_text
 from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, ReclusterError, orphan_note
@@ -119,22 +120,16 @@ class Recluster:
     def plan(self) -> PlannedRound:
         """Plan the next round."""
         checkpoint = Checkpoint(self._table, self._table.policy(self._options.policy), self._options.where)
-        left, curve = self._bytes_left, self._table.key_curve
-        blocks = self._read()
+        left, curve, added_by = self._bytes_left, self._table.key_curve, self._added_by if self._result.rounds else None
+        blocks = self._table.current_blocks(self._where, added_by)
+        read_again = partial(self._table.blocks, self._where, blocks.metadata.snapshot_id, added_by)
         if curve.draw(blocks.planned_metadata):
-            blocks = self._read(blocks.metadata.snapshot_id)
+            blocks = read_again()
         field_ids = sort_order.key_field_ids(self._table.iceberg, self._table.key)
         planned = plan_round(self._table, checkpoint, blocks, left)
         if planned.plan.block_sets and curve.draw(blocks.planned_metadata, before_merge=True):
-            planned = plan_round(self._table, checkpoint, self._read(blocks.metadata.snapshot_id), left)
+            planned = plan_round(self._table, checkpoint, read_again(), left)
         return replace(planned, field_ids=field_ids)
-
-    def _read(self, snapshot_id: int | None = None) -> SnapshotBlocks:
-        """Return the blocks to plan, of the current snapshot or of one that was read before."""
-        added_by = self._added_by if self._result.rounds else None
-        if snapshot_id is None:
-            return self._table.current_blocks(self._where, added_by)
-        return self._table.blocks(self._where, snapshot_id, added_by)
 
     def _change(self, planned: PlannedRound | None = None, *, is_merge: bool = True) -> sort_order.TableChange:
         """Return what the next commit changes besides the blocks."""

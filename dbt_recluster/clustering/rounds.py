@@ -47,8 +47,8 @@ class PlannedRound:
 
     checkpoint: Checkpoint  # the rules of the plan
     blocks: SnapshotBlocks
-    candidates: Blocks  # the planned blocks, with the settled ones of `record`
-    record: SettledBlocks | None  # None without a curve
+    candidates: Blocks  # the planned blocks, with the settled ones of `settled`
+    settled: SettledBlocks | None  # None without a curve
     plan: Plan
     field_ids: tuple[int | None, ...] | None = None  # of the key's columns when the blocks were read
 
@@ -119,10 +119,10 @@ class MergedRound(RoundRecord):
         if self.leaves_nothing and after.branch is None:
             tasks = [group.source.files[0].task for group in self.groups]
             changes |= planned.checkpoint.properties(planned.snapshot_id, snapshots, tasks, after)
-        if planned.record is not None:
+        if planned.settled is not None:
             paths = [(group.paths, [file.path for file in group.source.files]) for group in self.groups]
             shared = after.properties.get(SETTLED) if after.has_other_branches else None
-            changes |= planned.record.after(planned.plan, paths, snapshots, shared)
+            changes |= planned.settled.after(planned.plan, paths, snapshots, shared)
         return changes
 
 
@@ -130,24 +130,24 @@ def plan_round(
     table: ClusteredTable, checkpoint: Checkpoint, blocks: SnapshotBlocks, max_bytes: int | None = None
 ) -> PlannedRound:
     """Plan a round of some blocks by the rules of a checkpoint, within the bytes left of a budget."""
-    record, candidates = None, blocks.planned
+    settled, candidates = None, blocks.planned
     if table.key.curve and len(candidates):
         policy, iceberg = checkpoint.policy, table.iceberg
         # All that plans depend on besides the blocks and their levels.
         given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
         recorded, rules = iceberg.properties.get(SETTLED), digest(given)
-        record = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
-        if record.settled.any():
+        settled = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
+        if settled.settled.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
-            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=record.settled)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=settled.settled)
     policy = replace(checkpoint.policy, max_bytes=max_bytes)
     planned = table.plan(candidates, blocks.planned_metadata, policy)
-    if record is not None and record.settled.any() and not planned.can_merge:
+    if settled is not None and settled.settled.any() and not planned.can_merge:
         now = plan(blocks.planned, policy)
         if now.depth > now.threshold:
             reasons = Reason(Why.DEPTH, (now.depth,)), Reason(Stop.NOT_LOWERED)
             planned = replace(planned, depth=now.depth, threshold=now.threshold, reasons=reasons)
-    return PlannedRound(checkpoint, blocks, candidates, record, planned)
+    return PlannedRound(checkpoint, blocks, candidates, settled, planned)
 
 
 def table_facts(table: ClusteredTable, options: ReclusterOptions, planned: PlannedRound) -> Facts:
@@ -191,8 +191,8 @@ def merge_round(
     try:
         scan = planned.scan(iceberg)
         groups = _file_groups(table, planned, scan)
-        target = change.pending(iceberg)
-        merger = Merger(iceberg, table.key, limits, progress, target, table.key_curve.current)
+        pending = change.pending(iceberg)
+        merger = Merger(iceberg, table.key, limits, progress, pending, table.key_curve.current)
         merged = merger.merge(scan, groups)
     except Exception as e:
         _raise_if_changed(iceberg, planned.snapshot_id, groups, schema, e)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -116,6 +116,8 @@ def _line(by_id: Mapping[int, Snapshot], head: int | None) -> list[Snapshot]:
     return line[::-1]
 
 
+T = TypeVar("T")
+
 # Properties to set, or to remove if they are None.
 PropertyChanges = Mapping[str, str | None]
 
@@ -138,7 +140,7 @@ class IcebergTable:
     java: Any  # the org.apache.iceberg.Table
     # The branch that is read and written, None for main. Schema, sort order and properties are shared.
     branch: str | None = None
-    _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
+    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def load(cls, spark: SparkSession, name: str) -> IcebergTable:
@@ -165,7 +167,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Load the current metadata; a catalog may return a cached table."""
         self.java.refresh()
-        self.forget_properties()
+        self.forget()
 
     @property
     def spec_id(self) -> int:
@@ -285,14 +287,19 @@ class IcebergTable:
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties, read once after each refresh and change."""
-        properties = self._properties
-        if properties is None:
-            properties = self._properties = java_map(self.spark, self.java.properties())
-        return dict(properties)
+        return dict(self.kept("properties", lambda: java_map(self.spark, self.java.properties())))
 
-    def forget_properties(self) -> None:
-        """Read the properties again when they are next asked for."""
-        self._properties = None
+    def kept(self, name: str, read: Callable[[], T]) -> T:
+        """Return what ``read`` reads of properties and sort order, read once after each refresh and change."""
+        kept = self._kept  # another thread may forget meanwhile
+        if name not in kept:
+            kept[name] = read()
+        value: T = kept[name]
+        return value
+
+    def forget(self) -> None:
+        """Read again what is kept when it is next asked for."""
+        self._kept = {}
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; an UnsupportedTableError if it is not a whole number from ``least`` to ``most``."""
@@ -315,7 +322,7 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Commit a transaction of a recluster."""
         transaction.commitTransaction()
-        self.forget_properties()
+        self.forget()
 
     def columns(self) -> Columns:
         """Return the columns and struct fields with Spark's types, and Iceberg's ``uuid``.
@@ -430,7 +437,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Refresh the table and begin a transaction on it."""
         java = table.java.newTransaction()
-        table.forget_properties()
+        table.forget()
         changed = replace(table, java=java.table())
         return cls(java, changed, changed.snapshot_id)
 
@@ -461,7 +468,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
-        self.table.forget_properties()
+        self.table.forget()
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

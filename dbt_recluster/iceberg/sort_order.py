@@ -49,9 +49,13 @@ def sort_order_text(table: IcebergTable) -> str:
 
 def valid_cluster_key(table: IcebergTable) -> ClusterKey | None:
     """Return the cluster key of a table, or None also if its sort order is no key."""
-    with suppress(ClusterKeyError):
-        return table_cluster_key(table)
-    return None
+
+    def read() -> ClusterKey | None:
+        with suppress(ClusterKeyError):
+            return table_cluster_key(table)
+        return None
+
+    return table.kept("cluster key", read)
 
 
 def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
@@ -134,6 +138,7 @@ class TableChange:
                 term = getattr(expressions, name)(item.column, *item.transform.arguments)
                 order.asc(term, table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
+            table.forget()
             if table_properties.CLUSTER_BY not in {**table.properties, **self.properties}:
                 transaction.set_properties({table_properties.SORT_ORDER: str(table.sort_order_id)})
         if missing := self._missing(table):

@@ -1,22 +1,25 @@
 """The command ``dbt-recluster``: an operation on one table after the other; a failure does not stop it.
 
-Its command line is parsed by the declarations of the operations.
+The options of its command line come from the declarations of the operations.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
+
+import click
 
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
@@ -57,14 +60,8 @@ from dbt_recluster.text import count_noun
 
 PROGRAM = "dbt-recluster"
 
-_DESCRIPTION = """\
-Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
-
-The cluster key and the options of a table come from the table itself: from the properties recluster.cluster_by
-and recluster.option.*, which dbt sets when it builds the table, otherwise from its sort order. Options given here
-win over those of the table.
-"""
 _EPILOG = """\
+\b
 examples:
   dbt-recluster recluster analytics.events --lake lakehouse
   dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
@@ -73,6 +70,7 @@ examples:
   dbt-recluster recluster --namespace lake.sales --every 5m --properties-file lake.conf
   dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
 
+\b
 exit codes:
   0    done, or nothing to do; with --every, ended by Ctrl-C or SIGTERM
   1    a table failed (the others were tried), or Spark or the catalog cannot be reached
@@ -82,11 +80,6 @@ exit codes:
 
 Each command has its own help: dbt-recluster recluster --help
 """
-_EVERY = (
-    "stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a byte "
-    "first; with --json, one line for each pass"
-)
-_JOB = "print the path of the file to give to spark-submit"
 
 
 class Exit(IntEnum):
@@ -99,25 +92,65 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class Request(argparse.Namespace):
-    """A parsed command line: its options, and the arguments of its operation, checked; ``job`` has no operation."""
+def _value(text: str) -> str:
+    if text.startswith("--"):  # click would take the next option for a missing value
+        raise click.BadParameter(f"{text} is an option")
+    return text
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if not all(name.strip() and separator for name, separator, _ in pairs):
+        raise click.BadParameter("it must be NAME=VALUE")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _option(metavar: str, text: str, **facts: Any) -> Any:
+    """Declare a field of a request that the option of its name sets."""
+    facts = {"type": _value, "metavar": metavar, **facts} if metavar else {"is_flag": True}
+    return field(default=None, metadata={"help": text, **facts})
+
+
+_PAIRS = {"multiple": True, "callback": _pairs}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed command line: the options of all commands, and the arguments of its operation, checked."""
 
     command: str
-    operation: Operation | None = None
-    tables: tuple[str, ...]
-    namespace: str | None
-    catalog: str | None
-    manifest: Path | None
-    run_results: Path | None
-    select: list[str] | None
-    renamed: Mapping[str, str]
+    operation: Operation
     arguments: Mapping[str, Any]
-    every: float | None = None  # seconds
-    lake: str | None
-    settings: Mapping[str, str]
-    properties_file: Path | None
-    as_json: bool
-    debug: bool
+    tables: tuple[str, ...]
+    namespace: str | None = _option("NAME", "every table of a namespace that has a cluster key: lake.sales")
+    catalog: str | None = _option(
+        "NAME", "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
+    )
+    manifest: Path | None = _option(
+        "FILE", "dbt's target/manifest.json: every table with cluster_by, or those that are named", type=Path
+    )
+    run_results: Path | None = _option("FILE", "dbt's target/run_results.json: only what that run has built", type=Path)
+    select: tuple[str, ...] = _option(
+        "NAME...", "only these nodes, by name or unique id; - reads the lines of dbt ls --output json", multiple=True
+    )
+    map: Mapping[str, str] = _option(
+        "NAME=CATALOG", "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated", **_PAIRS
+    )
+    lake: str | None = _option("PATH", "the `path` of a profile with `method: embedded`, whose Spark works there")
+    conf: Mapping[str, str] = _option(
+        "KEY=VALUE", "a setting of the Spark session, unless spark-submit starts it; may be repeated", **_PAIRS
+    )
+    properties_file: Path | None = _option(
+        "FILE", "a file of such settings, as spark-submit takes it; those of --conf win", type=Path
+    )
+    every: float | None = _option(
+        "INTERVAL",
+        "stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a "
+        "byte first; with --json, one line for each pass",
+        type=lambda text: parse_interval("--every", text),
+    )
+    json: bool = _option("", "print nothing but one line of JSON to standard output")
+    debug: bool = _option("", "print the traceback of an error to standard error")
 
 
 @contextmanager
@@ -130,19 +163,6 @@ def standard_error() -> Iterator[None]:
         yield
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors take one line, without the usage, and with ``--json`` one of JSON too."""
-
-    as_json = False
-
-    def error(self, message: str) -> NoReturn:
-        message = redaction.redact(message)
-        if self.as_json:
-            print(json.dumps(answer_of(None, Exit.REFUSED, message, [])), flush=True)
-        with standard_error():
-            self.exit(Exit.REFUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
 def answer_of(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
     """Return the JSON output of a command."""
     return {"command": command, "exit_code": code, "error": error, "tables": tables}
@@ -152,170 +172,130 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     """Parse a command line; None is that of the process.
 
     Raises:
-        SystemExit: Its usage is wrong (code 2), or help was asked for (code 0).
+        SystemExit: Its usage is wrong (code 2), or it is answered already, as ``--help`` and ``job`` are (code 0).
     """
-    words = sys.argv[1:] if arguments is None else arguments
-    _Parser.as_json = "--json" in words
-    parser, options_with_values = _parser()
-    redaction.hide(redaction.secrets_in_command(words, harmless=options_with_values - {"conf"}))
-    request = parser.parse_args(words, Request())
-    operation = request.operation
-    if operation is None:
-        return request
-    request.tables = tuple(dict.fromkeys(request.tables))
-    request.renamed, request.settings = dict(request.renamed), dict(request.settings)
-    if error := _wrong_choice(request, operation):
-        parser.error(error)
-    given = {argument.name: getattr(request, argument.name) for argument in operation.arguments}
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    redaction.hide(redaction.secrets_in_command(words))
     try:
-        request.arguments = operation.read((TABLE,), {**given, "table": list(request.tables) or None})
-    except ReclusterError as e:
-        parser.error(str(e))
+        request = _commands.main(words, PROGRAM, standalone_mode=False)
+    except (click.UsageError, ReclusterError) as e:
+        message = redaction.redact(e.format_message().rstrip(".") if isinstance(e, click.UsageError) else str(e))
+        command = " ".join([PROGRAM, *(word for word in words[:1] if word in _commands.commands)])
+        if "--json" in words:
+            print(json.dumps(answer_of(None, Exit.REFUSED, message, [])), flush=True)
+        with standard_error():
+            _note(f"{command}: {message} (see {command} --help)")
+        raise SystemExit(Exit.REFUSED) from None
+    if isinstance(request, Request):
+        return request
+    raise SystemExit(request)
+
+
+def _request(operation: Operation, tables: tuple[str, ...], **given: Any) -> Request:
+    own = {argument.name: given.pop(argument.name) for argument in operation.arguments}
+    own |= {name: list(value) or None for name, value in own.items() if isinstance(value, tuple)}
+    if given["select"]:  # of `--select a b`, click leaves b among the tables
+        given["select"], tables = (*given["select"], *tables), ()
+    tables = tuple(dict.fromkeys(tables))
+    for table in tables:
+        name_parts(table)
+    if given["namespace"] is not None:
+        name_parts(given["namespace"], "namespace")
+    arguments = operation.read((TABLE,), {**own, "table": list(tables) or None})
+    request = Request(str(click.get_current_context().info_name), operation, arguments, tables, **given)
+    if error := _wrong_choice(request):
+        raise OptionError(error)
     return request
 
 
-def _wrong_choice(request: Request, operation: Operation) -> str | None:
-    tables, namespace, catalog = request.tables, request.namespace, request.catalog
-    if request.lake is not None and (starter.GATEWAY in os.environ or request.properties_file is not None):
+def _wrong_choice(request: Request) -> str | None:
+    tables, namespace, catalog, file = request.tables, request.namespace, request.catalog, request.properties_file
+    if file is not None and not file.is_file():
+        return f"--properties-file: there is no file {file}"
+    if request.lake is not None and (starter.GATEWAY in os.environ or file is not None):
         return "--lake starts a Spark of its own: leave out spark-submit and --properties-file"
     if request.lake is not None and request.every is not None:
         return "--lake is for one process at a time: with --every nobody else could load its tables"
-    is_selected = request.select is not None or request.run_results is not None
+    is_selected = bool(request.select) or request.run_results is not None
     if request.manifest is None:
-        if is_selected or request.renamed:
+        if is_selected or request.map:
             return "--select, --run-results and --map are for --manifest"
         if bool(tables) + (namespace is not None) + (catalog is not None) != 1:
             return f"{request.command} needs one or more tables, or --namespace, or --catalog, or --manifest"
         return None
     if namespace is not None:
         return "--namespace and --manifest are two ways to choose tables; give one of them"
-    if request.renamed and catalog is not None:
+    if request.map and catalog is not None:
         return "--catalog puts all tables of the manifest there, and leaves nothing to --map"
     if tables and is_selected:
-        return "name tables, or choose them by --select and --run-results, not both"
-    if operation.needs_choice and not tables and not is_selected:
+        return "name tables, or choose them by --run-results, not both"
+    if request.operation.needs_choice and not tables and not is_selected:
         return f"{request.command} needs tables, or --select, or --run-results beside --manifest"
     return None
 
 
-def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
-    """Return the parser, and the names of the options that take a value."""
-    parser = _Parser(
-        prog=PROGRAM,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def _add_command(operation: Operation) -> None:
+    name, short, text = operation.name.replace("_", "-"), operation.short, operation.meaning
+    summary = text.partition(". ")[0].partition(": ")[0].rstrip(".")
+    common = {each.name: each.metadata for each in fields(Request) if each.metadata}
+    if name != "recluster":
+        del common["every"]
+    command = click.Command(
+        name,
+        callback=partial(_request, operation),
+        params=[
+            click.Argument(["tables"], nargs=-1, metavar="[TABLE]..."),
+            *map(_option_of, operation.arguments),
+            *(click.Option([f"--{each.replace('_', '-')}"], **facts) for each, facts in common.items()),
+        ],
+        help=f"{text}\n\nTABLE is a table, as Spark names it: catalog.namespace.table.",
+        short_help=f"{summary} ({short})" if short else summary,
     )
-    text = f"{PROGRAM} {environment.package_version()}"
-    parser.add_argument("--version", action="version", version=text, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for operation in OPERATIONS.values():
-        text = _help(operation.meaning)
-        command = commands.add_parser(
-            operation.name.replace("_", "-"),
-            aliases=[operation.short] if operation.short else [],
-            help=text.partition(". ")[0].partition(": ")[0].rstrip("."),
-            description=text,
-            allow_abbrev=False,
-        )
-        command.set_defaults(operation=operation)
-        _add_common(command)
-        for argument in operation.arguments:
-            _add_argument(command, argument)
-        if operation.name == "recluster":
-            command.add_argument("--every", help=_EVERY, type=_value(parse_interval), metavar="INTERVAL")
-    commands.add_parser(
-        "job",
-        help=_JOB,
-        description=f'{_JOB.capitalize()}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE.',
-        allow_abbrev=False,
-    )
-    # argparse has no public list of a parser's options.
-    taken = (command._option_string_actions.items() for command in commands.choices.values())
-    return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
+    _commands.add_command(command)
+    _commands.add_command(command, short or name)
 
 
-def _help(text: str) -> str:
-    return text.replace("%", "%%")
-
-
-def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    text, facts = _help(argument.meaning).rstrip("."), dict[str, Any]()
+def _option_of(argument: Argument) -> click.Option:
+    name, text = f"--{argument.name.replace('_', '-')}", argument.meaning.rstrip(".")
     if argument.metavar:
         text = f"{text} (default: {argument.otherwise})"
-        facts = {"action": "append"} if argument.is_list else {}
-        facts["metavar"] = argument.metavar
-    else:  # one that is false by default is only ever turned on
-        is_off = argument.default is False
-        facts = {"action": "store_true" if is_off else argparse.BooleanOptionalAction, "default": None}
-    parser.add_argument(f"--{argument.name.replace('_', '-')}", help=text, **facts)
+        return click.Option([name], type=_value, metavar=argument.metavar, multiple=argument.is_list, help=text)
+    if argument.default is not False:  # what is false by default is only ever turned on
+        name = f"{name}/--no-{name[2:]}"
+    return click.Option([name], is_flag=True, default=None, help=text)
 
 
-def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
-    """Return a type for argparse, which puts the name of the option before the error."""
-
-    def convert(text: str) -> Any:
-        try:
-            return parse_value("it", text)
-        except ReclusterError as e:
-            raise argparse.ArgumentTypeError(str(e)) from None
-
-    return convert
+class _InOrder(click.Group):
+    def list_commands(self, _: click.Context) -> list[str]:
+        """Return the commands as they were added, each once."""
+        return [name for name, command in self.commands.items() if name == command.name]
 
 
-def _name(of: str) -> Callable[[str], str]:
-    """Return a type for argparse: the name of a table or a namespace."""
+@click.group(
+    cls=_InOrder,
+    epilog=_EPILOG,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(environment.package_version(), message="%(prog)s %(version)s")
+def _commands() -> None:
+    """Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
 
-    def checked(_: str, text: str) -> str:
-        name_parts(text, of)
-        return text
-
-    return _value(checked)
-
-
-def _file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text}")
-    return path
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
-        raise argparse.ArgumentTypeError("it must be NAME=VALUE")
-    return name.strip(), value
+    The cluster key and the options of a table come from the table itself: from the properties recluster.cluster_by
+    and recluster.option.*, which dbt sets when it builds the table, otherwise from its sort order. Options given here
+    win over those of the table.
+    """
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
-    settings: dict[str, Any] = {"action": "append", "default": [], "type": _setting}
-    add = command.add_argument_group("which tables").add_argument
-    text = "a table, as Spark names it: catalog.namespace.table"
-    add("tables", nargs="*", type=_name("table"), metavar="TABLE", help=text)
-    text = "every table of a namespace that has a cluster key: lake.sales"
-    add("--namespace", type=_name("namespace"), metavar="NAME", help=text)
-    text = "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
-    add("--catalog", metavar="NAME", help=text)
-    add = command.add_argument_group("tables that any dbt builds").add_argument
-    text = "dbt's target/manifest.json: every table with cluster_by, or those that are named"
-    add("--manifest", type=Path, metavar="FILE", help=text)
-    text = "dbt's target/run_results.json: only what that run has built"
-    add("--run-results", type=Path, metavar="FILE", help=text)
-    text = "only these nodes, by name or unique id; - reads the lines of dbt ls --output json"
-    add("--select", nargs="+", action="extend", metavar="NAME", help=text)
-    text = "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated"
-    add("--map", **settings, dest="renamed", metavar="NAME=CATALOG", help=text)
-    add = command.add_argument
-    text = "the `path` of a profile with `method: embedded`, whose Spark works there"
-    add("--lake", metavar="PATH", help=text)
-    text = "a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead"
-    add("--conf", **settings, dest="settings", metavar="KEY=VALUE", help=text)
-    text = "a file of such settings, as spark-submit takes it; those of --conf win"
-    add("--properties-file", type=_file, metavar="FILE", help=text)
-    text = "print nothing but one line of JSON to standard output"
-    add("--json", dest="as_json", action="store_true", help=text)
-    add("--debug", action="store_true", help="print the traceback of an error to standard error")
+for _operation in OPERATIONS.values():
+    _add_command(_operation)
+
+
+@_commands.command("job", short_help="Print the path of the file to give to spark-submit")
+def _print_job() -> int:
+    """Print the path of the file to give to spark-submit: spark-submit ... "$(dbt-recluster job)" recluster TABLE."""
+    print(Path(__file__).with_name("recluster_job.py"))
+    return Exit.DONE
 
 
 # Errors of the command line or of its files, raised before anything is done to a table.
@@ -323,12 +303,9 @@ _WRONG_USAGE = (CatalogNotFoundError, ManifestError, OptionError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; wrong usage raises SystemExit(2)."""
+    """Run a command and return its exit code; raise SystemExit as :func:`parse` does."""
     request = parse(arguments)
-    if request.operation is None:
-        print(Path(__file__).with_name("recluster_job.py"))
-        return Exit.DONE
-    job = _Job(request, request.operation)
+    job = _Job(request)
     with standard_error():
         try:
             job.read_manifest()
@@ -336,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return job.finish()
             with (
                 Interruptible(signals=(signal.SIGINT, signal.SIGTERM)),
-                spark_session(request.settings, request.properties_file, request.lake) as spark,
+                spark_session(request.conf, request.properties_file, request.lake) as spark,
                 job_group(spark, PROGRAM),
             ):
                 return job.run(spark) if request.every is None else job.stay(spark, request.every)
@@ -355,8 +332,8 @@ class _Job(Context):
     resume = RESUME_WITHOUT_DBT
     records_options = True
 
-    def __init__(self, request: Request, operation: Operation) -> None:
-        self._request, self._operation = request, operation
+    def __init__(self, request: Request) -> None:
+        self._request, self._operation = request, request.operation
         self._answers: list[Answer] = []
         self._summary = Summary("", {})
         self._left_out = 0  # tables with automatic_clustering: false
@@ -378,10 +355,10 @@ class _Job(Context):
         if request.manifest is None:
             return
         # Before the manifest: dbt ls, whose lines these are, may write it until it ends.
-        lines = sys.stdin.readlines() if STANDARD_INPUT in (request.select or ()) else []
-        self._manifest = manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+        lines = sys.stdin.readlines() if STANDARD_INPUT in request.select else []
+        self._manifest = manifest = Manifest.read(request.manifest, request.catalog, request.map)
         ids = set(manifest.nodes)
-        if request.select is not None:
+        if request.select:
             ids &= manifest.selected(request.select, lines)
         if request.run_results is not None:
             ids &= manifest.built(request.run_results)
@@ -389,7 +366,7 @@ class _Job(Context):
 
     def is_answered(self) -> bool:
         """Answer for the named tables that have not changed since an earlier command; return whether these are all."""
-        request, settings = self._request, self._request.settings
+        request, settings = self._request, self._request.conf
         given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
         # What these name may change without a commit.
         others = [request.manifest, request.lake, request.every]
@@ -476,7 +453,7 @@ class _Job(Context):
         try:
             iceberg = self.open(target.relation).iceberg
         except NotAnIcebergTableError as e:
-            is_meant = self._request.select is not None or self._request.run_results is not None
+            is_meant = self._request.select or self._request.run_results is not None
             if self._manifest is None or (is_meant and not isinstance(e, OtherFormatError)):
                 raise
             _note(f"{target.relation} is skipped: {e}")
@@ -537,7 +514,7 @@ class _Job(Context):
     def _targets_of_manifest(self) -> list[Target]:
         """Return the chosen tables of the manifest, all of them checked."""
         request, nodes, eligible, of = self._request, self._nodes, self._operation.eligible, "this project"
-        if request.select is not None:
+        if request.select:
             eligible, of = EVERY_TABLE if eligible.by_default else eligible, "the selection"
         if request.run_results is not None and not any(eligible.targets(nodes)):
             return []
@@ -547,7 +524,7 @@ class _Job(Context):
             lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
         targets = choose(nodes, list(request.tables) or None, names, eligible, of)
-        if request.select is not None and (others := sum(map(has_table, nodes)) - len(targets)):
+        if request.select and (others := sum(map(has_table, nodes)) - len(targets)):
             tables = count_noun(others, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         wrong = [target.error for target in targets if target.error is not None]
@@ -563,7 +540,7 @@ class _Job(Context):
             call = Call(target, self._request.arguments, self)
             try:
                 _ = call.is_auto or call.table.key
-                if self._operation.is_rewrite and (where := call.options().where) is not None:
+                if self._operation.is_rewrite and (where := call.options(**call.given).where) is not None:
                     call.table.predicate(where)
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with the table's answer, unless none is there
@@ -604,11 +581,11 @@ class _Job(Context):
             self._print("\n".join(filter(None, [answer.text, answer.detail])))
 
     def _print(self, text: str) -> None:
-        print(text, file=sys.stderr if self._request.as_json else sys.stdout, flush=True)
+        print(text, file=sys.stderr if self._request.json else sys.stdout, flush=True)
 
     def _end(self, code: int, error: str | None = None) -> int:
         self._code = code
-        if self._request.as_json:
+        if self._request.json:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
             printed = {**answer_of(self._request.command, code, error, tables), **self._summary.values}
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

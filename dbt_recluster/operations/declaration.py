@@ -168,8 +168,7 @@ _NO_ATTEMPT = (*_REFUSED, BudgetSpentError, NotAnIcebergTableError)
 class Call:
     """An operation on one table: its arguments, the catalog's files (read once for all calls), and its warnings.
 
-    An operation's parameters are its declaration. Options are read with :meth:`options`, which merges them with the
-    model's and the table's; others may be read from ``arguments``.
+    An operation's parameters are its declaration. :meth:`options` merges its options with the model's and the table's.
     """
 
     target: Target
@@ -203,25 +202,26 @@ class Call:
         """The project's queries of the table, by name."""
         return self.context.queries(self.target.unique_id) if self.target.unique_id else {}
 
-    def options(self, *, own: Collection[str] = (), **more: Any) -> ReclusterOptions:
-        """Return the options of the model, else those that the table records, overridden by arguments but ``own``."""
-        names, model = {*RECLUSTER_OPTIONS, "dry_run"}.difference(own), self.target.options
-        given = {name: value for name in names if (value := self.arguments.get(name)) is not None} | more
-        recorded = MODEL_OPTIONS["automatic_clustering"]
-        automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
-        given["automatic"] = automatic and not self.context.off_by
-        if model is None:
-            return self.opened.options(**given)
-        return replace(model.recluster, **given)
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options among the arguments, None for those that are not given."""
+        return {name: self.arguments.get(name) for name in RECLUSTER_OPTIONS}
 
-    def options_in_effect(self, *, own: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    def options(self, **given: Any) -> ReclusterOptions:
+        """Return the options of the model, else those that the table records, overridden by ``given`` ones but None."""
+        model, recorded = self.target.options, MODEL_OPTIONS["automatic_clustering"]
+        automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
+        overriding = {name: value for name, value in given.items() if value is not None}
+        overriding["automatic"] = automatic and not self.context.off_by
+        return self.opened.options(**overriding) if model is None else replace(model.recluster, **overriding)
+
+    def options_in_effect(self, **given: Any) -> dict[str, dict[str, Any]]:
         """Return each option's name and value as they are written, or its default in words, and its origin."""
-        arguments = {name: self.arguments.get(name) for name in set(MODEL_OPTIONS).difference(own)}
         found = {}
         for name, option in MODEL_OPTIONS.items():
             if self.target.options is None and not (option.is_recorded or name == "cluster_by"):
                 continue  # only a model has it
-            where, value, origin = option.config, arguments.get(name), "argument"
+            where, value, origin = option.config, given.get(name), "argument"
             if value is None and name in self._written:
                 where, value, origin = self._written[name]
             if value is None:
@@ -231,7 +231,7 @@ class Call:
             found["automatic_clustering"] |= {"value": False, "origin": self.context.off_by}
         if (total := self.context.budget.total) is not None:
             with suppress(OptionError):  # the verdict says what is wrong
-                if total < (self.options(own=own).max_bytes or math.inf):
+                if total < (self.options(**given).max_bytes or math.inf):
                     found["max_bytes"] = {"name": BUDGET.var, "value": total, "origin": "var"}
         return found
 
@@ -249,13 +249,9 @@ class Call:
 
         return {name: (of, value, origin(of.rpartition(".")[0] or of)) for name, (of, value) in model.written.items()}
 
-    def depth(self) -> float | None:
-        """Return the depth that is compared with the threshold, measured now."""
-        return self.overview((), exact=True).depth
-
-    def overview(self, own: Collection[str] = RECLUSTER_OPTIONS, **more: Any) -> Overview:
-        """Return the table's line in the overview, by its ``own`` options whatever the arguments."""
-        failures, options, budget = self.context.failures, self.options(own=own), self.context.budget.total
+    def overview(self, options: ReclusterOptions | None = None, **more: Any) -> Overview:
+        """Return the table's line in the overview, by default by its own options."""
+        failures, options, budget = self.context.failures, options or self.options(), self.context.budget.total
         if budget is not None:
             options = replace(options, max_bytes=min(budget, options.max_bytes or budget))
         failure = None if failures is None else failures.of(self.target.relation)

@@ -123,9 +123,8 @@ def _left_as_loaded(
     return replace(result, verdict=found.verdict, reason=found.text, cause=found.cause)
 
 
-def recluster_estimate(call: Call) -> ReclusterEstimate:
-    """Return what a recluster of the call's table by its options would cost and gain."""
-    given = call.options()
+def recluster_estimate(call: Call, given: ReclusterOptions) -> ReclusterEstimate:
+    """Return what a recluster of the call's table would cost and gain."""
     return CostModel.of(call.table, given).recluster(call.table.predicate(given.where))
 
 
@@ -136,7 +135,8 @@ def gain_first(calls: list[Call]) -> list[Call]:
         stop_if_interrupted()
         try:
             # The call itself opens the table when its turn comes.
-            return -recluster_estimate(replace(call)).gain_per_byte
+            mine = replace(call)
+            return -recluster_estimate(mine, mine.options(**mine.given)).gain_per_byte
         except Exception as e:
             stop_if_interrupted(e)
             return 0.0  # its own run raises it again

@@ -83,7 +83,7 @@ def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: 
 
 
 @pytest.mark.thorough
-def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, run: Any) -> None:
+def test_a_failing_table_of_a_namespace_stops_no_other(spark: Any, sales: str, as_json: Any, run: Any) -> None:
     orders = keyed(spark, sales, "orders", depth="1", block_rows="50")
     keyed(spark, sales, "broken", depth="banana")
     keyed(spark, sales, "descending", "k desc nulls last")

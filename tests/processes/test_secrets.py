@@ -34,7 +34,7 @@ SECRETS = {
         },
     ),
     "spark.hadoop.fs.s3a.sse.key": MARKER,
-    "spark.hadoop.nobody.knows.this": MARKER,
+    "spark.hadoop.nobody.knows.passwords": MARKER,
 }
 
 

@@ -136,6 +136,10 @@ class RewrittenGroup:
         return sum(int(file.fileSizeInBytes()) for file in self.files)
 
 
+# What a writer yields: the number of a group, and its new files or the reason why it did not write them.
+Written = tuple[int, RewrittenGroup | str]
+
+
 def writers_text(refusals: Iterable[str | None]) -> str:
     """Return the writer of groups, given the reasons against the native one: ``native``, or ``spark: deletes``."""
     reasons = sorted({reason.partition(":")[0] for reason in refusals if reason})

@@ -58,7 +58,7 @@ class Merger:
     limits: BlockLimits
     progress: MergeProgress | None = None
     # The table as the commit will leave it, whose properties new files follow; None for ``table``.
-    target: IcebergTable | None = None
+    pending: IcebergTable | None = None
     curve: Curve | None = None  # of a key that ends in one
 
     def merge(self, scan: SnapshotScan, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
@@ -82,12 +82,16 @@ class Merger:
     ) -> dict[int, str | None]:
         """Write and verify groups, and add each to ``rewritten``; return why not natively, by the group's number."""
         jobs = RoundJobs(self.table.spark, [plan.group.bytes for plan in plans], self.progress)
-        target = self.target or self.table
-        verifier = Verifier(target, scan)
-        native = NativeWriter(self.table, target, self.key, self.curve)
+        pending = self.pending or self.table
+        verifier = Verifier(pending, scan)
+        native = NativeWriter(self.table, pending, self.key, self.curve)
         refused = {plan.number: native.refusal(plan) for plan in plans}
         if fit := [plan for plan in plans if refused[plan.number] is None]:
-            refused |= native.write(fit, jobs, rewritten)
+            for number, result in native.write(fit, jobs):
+                if isinstance(result, str):
+                    refused[number] = result
+                else:
+                    rewritten[number] = result
             for number, difference in verifier.differences(rewritten).items():
                 refused[number] = f"verification: {difference}"
                 logger.warning("%s: the native writer %s. Spark's takes over.", self.table.name, difference)
@@ -95,7 +99,8 @@ class Merger:
         for reason in {reason for reason in refused.values() if reason}:
             logger.debug("%s: blocks are written by Spark: %s", self.table.name, reason)
         left = {plan.number: plan for plan in plans if plan.number not in rewritten}
-        SparkWriter(self.table, target, self.key, self.curve).write(list(left.values()), jobs, rewritten)
+        for number, group in SparkWriter(self.table, pending, self.key, self.curve).write(list(left.values()), jobs):
+            rewritten[number] = group
         for number, difference in verifier.differences({n: rewritten[n] for n in left}).items():
             raise merge_error(self.table, left[number].group, difference)
         return refused

@@ -1,5 +1,6 @@
-"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers, as Iceberg would.
+"""The native writer: DuckDB sorts the rows of blocks and Arrow writes them in Python workers.
 
+Readers find in its files what they find in Iceberg's; only pages, dictionaries and compression may differ.
 An allowlist decides: everything else goes to Spark's writer, with a reason whose first word is shown to users.
 Iceberg's own code derives the metrics, from footers and, where these lack statistics, from values.
 """
@@ -13,7 +14,7 @@ import re
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby, pairwise
@@ -30,6 +31,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     FileGroup,
     GroupPlan,
     RewrittenGroup,
+    Written,
     delete_files,
     delete_unfinished,
     discard_files,
@@ -184,10 +186,10 @@ class NotNative(Exception):  # an answer, not an error
 
 @dataclass(frozen=True)
 class NativeWriter:
-    """Writes file groups of a table; ``target`` is the table as the commit will leave it."""
+    """Writes file groups of a table; ``pending`` is the table as the commit will leave it."""
 
     table: IcebergTable
-    target: IcebergTable
+    pending: IcebergTable
     key: ClusterKey
     curve: Curve | None
 
@@ -239,7 +241,7 @@ class NativeWriter:
     @cached_property
     def _job(self) -> NativeJob:
         """The settings that all tasks share; raises `NotNative`."""
-        spark, properties = self.table.spark, self.target.properties
+        spark, properties = self.table.spark, self.pending.properties
         if str(spark.conf.get(SWITCH, "true")).lower() == "false":
             raise NotNative("off")
         if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
@@ -278,7 +280,7 @@ class NativeWriter:
     @cached_property
     def _fields(self) -> list[dict[str, Any]]:
         """The table's columns, as in Iceberg's JSON."""
-        return list(json.loads(self.target.schema_json)["fields"])
+        return list(json.loads(self.pending.schema_json)["fields"])
 
     @cached_property
     def _identities(self) -> dict[int, dict[int, Any]]:
@@ -290,25 +292,25 @@ class NativeWriter:
         return {
             spec_id: {
                 place: columns.get(field["source-id"])
-                for place, field in enumerate(self.target.spec_fields(spec_id))
+                for place, field in enumerate(self.pending.spec_fields(spec_id))
                 if field["transform"] == "identity"
             }
-            for spec_id in map(int, java_items(self.target.java.specs().keySet()))
+            for spec_id in map(int, java_items(self.pending.java.specs().keySet()))
         }
 
     @cached_property
     def _bound_length(self) -> int | None:
         """The characters, or bytes, of a value that decide its bounds in every column; None for all."""
-        modes = [mode.lower() for name, mode in self.target.properties.items() if name.startswith(_METRICS)]
+        modes = [mode.lower() for name, mode in self.pending.properties.items() if name.startswith(_METRICS)]
         lengths = (re.fullmatch(r"truncate\((\d+)\)", mode) for mode in modes)
         return None if "full" in modes else 1 + max((int(match[1]) for match in lengths if match), default=_TRUNCATED)
 
     @cached_property
     def _metrics(self) -> Any:
         """Iceberg's configuration of metrics, by the names that columns have in files."""
-        iceberg, schema, spark = self.target.iceberg, self.target.java.schema(), self.table.spark
+        iceberg, schema, spark = self.pending.iceberg, self.pending.java.schema(), self.table.spark
         parquet, names = iceberg.parquet.ParquetSchemaUtil, iceberg.types.TypeUtil.indexNameById
-        config = iceberg.MetricsConfig.forTable(self.target.java)
+        config = iceberg.MetricsConfig.forTable(self.pending.java)
         of_files = parquet.convert(parquet.convert(schema, "table"))
         in_table, in_files = (java_map(spark, names(of.asStruct())) for of in (schema, of_files))
         if in_table == in_files:
@@ -322,17 +324,17 @@ class NativeWriter:
     @cached_property
     def _has_row_ids(self) -> bool:
         """Whether rows keep their ids, as in format 3."""
-        version = int(self.target.java.operations().current().formatVersion())
+        version = int(self.pending.java.operations().current().formatVersion())
         if version > 3:
             raise NotNative("version")
         return version == 3
 
     def _store(self) -> Mapping[str, Any] | None:
         """Return the arguments of pyarrow's S3 file system, or None for local files."""
-        java_io, hadoop = self.target.java.io(), java_context(self.table.spark).hadoopConfiguration()
+        java_io, hadoop = self.pending.java.io(), java_context(self.table.spark).hadoopConfiguration()
         io = str(java_io.getClass().getSimpleName())
         try:
-            scheme = _scheme(str(self.target.java.locationProvider().newDataLocation("x")))
+            scheme = _scheme(str(self.pending.java.locationProvider().newDataLocation("x")))
         except Exception as e:  # `check_location` says so before anything is written
             raise NotNative("store: no location for data files") from e
         default = str(hadoop.get("fs.defaultFS", "file:///")).partition(":")[0]
@@ -374,7 +376,7 @@ class NativeWriter:
         if codec not in _CODECS or (level is not None and (codec != "zstd" or whole_number(level) is None)):
             raise NotNative(f"properties: {codec} {level or ''}".strip())
         self._row_group_bytes  # noqa: B018  a wrong one is no failure of the writer
-        number = self.target.number_property
+        number = self.pending.number_property
         options: dict[str, Any] = {
             "compression": "none" if codec == "uncompressed" else codec,
             "data_page_size": number(f"{_PARQUET}page-size-bytes", 1 << 20),
@@ -387,22 +389,21 @@ class NativeWriter:
 
     @cached_property
     def _row_group_bytes(self) -> int:
-        return self.target.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
+        return self.pending.number_property(f"{_PARQUET}row-group-size-bytes", 128 << 20)
 
     @cached_property
     def _sql(self) -> NativeKey:
         columns = self.table.columns()
         return NativeKey(self.key, columns.types, self.curve, columns=columns.names, file_name=self._file_name)
 
-    def write(
-        self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]
-    ) -> dict[int, str]:
-        """Write groups, and add each to ``rewritten`` by its number; return the reasons for those not written."""
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[Written]:
+        """Write groups; yield each, or the reason why it was not written."""
         tasks = list[list[Piece]]()
         results = self._run(plans, tasks, jobs)
         if isinstance(results, str):
             self._report(results)
-            return dict.fromkeys((plan.number for plan in plans), results)
+            yield from ((plan.number, results) for plan in plans)
+            return
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
@@ -410,11 +411,13 @@ class NativeWriter:
         try:
             for plan in plans:
                 if plan.number in refused:
+                    yield plan.number, refused[plan.number]
                     continue
                 parts = sorted((first, files) for number, first, files in results if number == plan.number)
                 files = [file for _, files in parts for file in files if not isinstance(file, str)]
-                rewritten[plan.number] = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
+                group = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
                 kept |= {file.location for file in files}
+                yield plan.number, group
         except BaseException as e:
             discard_files(self.table, sorted(locations - kept), e)
             raise
@@ -424,7 +427,6 @@ class NativeWriter:
         delete_files(self.table, locations - kept)
         for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
             self._report(reason)
-        return refused
 
     def _run(self, plans: Sequence[GroupPlan], tasks: list[list[Piece]], jobs: RoundJobs) -> list[PieceResult] | str:
         """Divide groups among ``tasks`` and run these; return the reason if that fails."""
@@ -529,7 +531,7 @@ class NativeWriter:
 
     def _statements(self, group: FileGroup, sql: BlockSql, spans: Iterable[tuple[int, int]]) -> tuple[Statement, ...]:
         # With object-storage layout, each file has its own directory.
-        is_hashed = self.target.properties.get("write.object-storage.enabled", "").lower() == "true"
+        is_hashed = self.pending.properties.get("write.object-storage.enabled", "").lower() == "true"
         directory = "" if is_hashed else self._directory(group)
         return tuple(
             sql.statement(first, end, tuple(directory or self._directory(group) for _ in range(first, end)))
@@ -538,11 +540,11 @@ class NativeWriter:
 
     def _directory(self, group: FileGroup) -> str:
         """Return a directory for a new file of a group."""
-        provider, spec = self.target.java.locationProvider(), self.target.java.specs().get(group.spec_id)
+        provider, spec = self.pending.java.locationProvider(), self.pending.java.specs().get(group.spec_id)
         name = uuid.uuid4().hex
         names = (name,) if spec.isUnpartitioned() else (spec, group.partition, name)
         # Hadoop's paths have file:/ where a table's location has file:///.
-        file = self.target.java.io().newOutputFile(provider.newDataLocation(*names))
+        file = self.pending.java.io().newOutputFile(provider.newDataLocation(*names))
         return str(file.location()).rpartition("/")[0]
 
     def _constants(self, plans: Sequence[GroupPlan]) -> dict[int, dict[str, pa.Array]]:
@@ -594,8 +596,8 @@ class NativeWriter:
 
     def _data_files(self, group: FileGroup, files: Iterable[NativeFile]) -> list[Any]:
         """Return Java data files with Iceberg's metrics."""
-        iceberg, spark, config = self.target.iceberg, self.table.spark, self._metrics
-        spec = self.target.java.specs().get(group.spec_id)
+        iceberg, spark, config = self.pending.iceberg, self.table.spark, self._metrics
+        spec = self.pending.java.specs().get(group.spec_id)
         mapper = iceberg.util.JsonUtil.mapper()
         kinds, boxed = mapper.getTypeFactory(), [java_class(spark, f"java.lang.{n}") for n in ("Integer", "Long")]
         longs = kinds.constructCollectionType(java_class(spark, "java.util.ArrayList"), boxed[1])
@@ -623,10 +625,10 @@ class NativeWriter:
         lower, upper = read.lowerBounds(), read.upperBounds()
         if not file.bounds:
             return lower, upper
-        iceberg, schema, java = self.target.iceberg, self.target.java.schema(), jvm(self.table.spark).java
+        iceberg, schema, java = self.pending.iceberg, self.pending.java.schema(), jvm(self.table.spark).java
         lower, upper = java.util.HashMap(lower), java.util.HashMap(upper)
         for field_id, (least, most) in file.bounds.items():
-            width = bounds_width(self.target, str(schema.findColumnName(field_id)), in_key=False)
+            width = bounds_width(self.pending, str(schema.findColumnName(field_id)), in_key=False)
             if width == 0:
                 continue
             width = _WHOLE if width is None else width
@@ -646,7 +648,7 @@ class NativeWriter:
         """Return the name that Iceberg gives a column in files."""
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return name
-        return str(self.target.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
+        return str(self.pending.iceberg.avro.AvroSchemaUtil.makeCompatibleName(name))
 
     def _column(self, field: Mapping[str, Any]) -> pa.Field:
         if field.get("initial-default") is not None:

@@ -1,7 +1,7 @@
 """Tasks that merge blocks in Spark's Python workers: DuckDB reads and sorts, Arrow writes.
 
 The module travels to executors by value, so it imports nothing but the standard library and, within a task, DuckDB,
-pyarrow, fsspec for remote stores and pyspark for its accumulators. For a piece that it cannot write exactly as
+pyarrow, fsspec for remote stores and pyspark for the number of the task. For a piece that it cannot write exactly as
 Iceberg's writer would, a task deletes its files and returns the reason, and Spark's writer takes over.
 """
 

@@ -1,4 +1,4 @@
-"""Systematic samples of rows: one of each stride.
+"""Samples of rows: a random one of each stride.
 
 One pass over the key columns of a round's file groups takes a sorted sample of each, and tells which files are sorted.
 The sample says where to split a group into new blocks. Each has at most its limit of rows and, unless it is the last,
@@ -43,7 +43,7 @@ _HASH_DIGITS = 15  # as many as fit into a bigint
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A systematic sample of a file group: one row of each stride, sorted by the key."""
+    """A sample of a file group, sorted by the key: a random row of each stride."""
 
     # The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeySql.order``).
     values: list[pa.Array]

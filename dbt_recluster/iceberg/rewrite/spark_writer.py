@@ -48,15 +48,15 @@ REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 @dataclass(frozen=True)
 class SparkWriter:
-    """Writes file groups of a table; ``target`` is the table as the commit will leave it."""
+    """Writes file groups of a table; ``pending`` is the table as the commit will leave it."""
 
     table: IcebergTable
-    target: IcebergTable
+    pending: IcebergTable
     key: ClusterKey
     curve: Curve | None
 
-    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, rewritten: dict[int, RewrittenGroup]) -> None:
-        """Write groups, and add each to ``rewritten`` by its number."""
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[tuple[int, RewrittenGroup]]:
+        """Write groups, and yield each."""
         spec_of = attrgetter("group.spec_id")
         for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
             of_job = list(members)
@@ -66,7 +66,7 @@ class SparkWriter:
             except BaseException as e:
                 discard_files(self.table, [str(file.location()) for file in files], e)
                 raise
-            rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
+            yield from ((plan.number, group) for plan, group in zip(of_job, merged, strict=True))
 
     def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
@@ -74,12 +74,12 @@ class SparkWriter:
         tag, files = str(uuid.uuid4()), [file for plan in plans for file in plan.group.files]
         with staged(self.table, files, is_exact=True) as (frame, schema):
             # Spark matches columns by name. After two columns swap names, each would get the values of the other.
-            if not schema.asStruct().equals(self.target.java.schema().asStruct()):
+            if not schema.asStruct().equals(self.pending.java.schema().asStruct()):
                 raise ConcurrentChangeError(f"The columns of {self.table.name} changed before its blocks were read.")
             rows = self._blocks(frame, plans)
             with jobs.write("merge by a shuffle", tag, [plan.number for plan in writers], 2):
                 written_to = [plan.group.partition for plan in writers]
-                return write_files(self.target, rows, tag, spec_id, written_to)
+                return write_files(self.pending, rows, tag, spec_id, written_to)
 
     def _blocks(self, frame: DataFrame, plans: Sequence[GroupPlan]) -> DataFrame:
         """Return a sorted Spark partition for each new block of the groups."""

@@ -31,9 +31,9 @@ _DAMAGED = "\ufffd"  # stands for bytes that are not UTF-8, whose order it does 
 
 @dataclass(frozen=True)
 class Verifier:
-    """Verifies file groups; ``target`` is the table as the commit will leave it."""
+    """Verifies file groups; ``pending`` is the table as the commit will leave it."""
 
-    target: IcebergTable
+    pending: IcebergTable
     scan: SnapshotScan  # of the old files
 
     @property
@@ -87,7 +87,7 @@ class Verifier:
             numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
             found = collect_arrow(numbered.selectExpr(*ends))
         for place, column in enumerate(columns):
-            width = bounds_width(self.target, column.path, in_key=False)
+            width = bounds_width(self.pending, column.path, in_key=False)
             rows_ends = (found[f"{end}_{place}"].combine_chunks() for end in ("min", "max"))
             least, most = (column.kind.comparable(value)[0] for value in rows_ends)
             if not column.has_ends(least, most, width, new):

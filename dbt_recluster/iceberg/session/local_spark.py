@@ -228,7 +228,7 @@ def _from_maven(name: str, report: Callable[[str], None]) -> bytes:
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or "https://repo1.maven.org/maven2"
     artifact, _, release = name.rpartition("-")
     url = f"{repository.rstrip('/')}/org/apache/iceberg/{artifact}/{release}/{name}.jar"
-    hide(secrets_in({"path": url}))
+    hide(secrets_in({"": url}))
     with urlopen(url, timeout=20) as answer:
         length = size(int(answer.headers["Content-Length"] or 0))
         report(f"downloading {name}.jar ({length}) from {redact(repository)} into {cache_directory()}")

@@ -1,7 +1,7 @@
 """Text without secrets, and messages of Java's exceptions as such text.
 
-The rule: the value of a setting is hidden unless its name or its form is known to be harmless. All code that prints,
-logs or records text, or starts a process, goes through this module.
+The rule: the value of a setting whose name says secret is hidden wherever it stands, and so is the password of a URL.
+All code that prints, logs or records text, or starts a process, goes through this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -22,17 +22,6 @@ HIDDEN = "*****"
 _NEVER_HIDDEN = (HIDDEN, "true", "false", "none", "null")
 # Shorter texts occur everywhere, and a log without them could not be read.
 _SHORTEST = 4
-# Settings of Spark, then keys of a profile, options of commands, and last words of other names.
-_HARMLESS = re.compile(
-    r"""spark\.(?:app|driver|dynamicAllocation|eventLog|executor|files|jars|kubernetes|local|log|master|memory|pyspark
-    |python|scheduler|serializer|shuffle|speculation|sql(?!\.catalog\.)|storage|submit|task|ui|yarn
-    )(?:\.(?!repositories|\w+Env\.).*)? | spark\.sql\.catalog\.\w+(?:\.(?:cache|table-default|table-override).*)?
-    | (?:.*[._-])?(?:archive|auth|catalog|class|cluster|codec|cores|database|driver|endpoint|files|format|host|impl
-    |interval|jars|keytab|level|master|memory|method|mode|name|namespace|organization|packages|path|port|principal|queue
-    |region|retries|schema|scheme|scope|ssl|threads|timeout|type|user|username|version|warehouse) | [eintvx] | it
-    | retry_all | verbose""",
-    re.VERBOSE | re.IGNORECASE,
-)
 _SECRET = (
     r"(?:secret|passw|passphrase|pwd|token|credential|authorization|"
     r"(?:access|account|api|client|encryption|private|shared|sse|storage)[._-]?key)"
@@ -43,9 +32,6 @@ _SECRET_NAME = re.compile(
 # Harmless under any name: switches, classes, and addresses without users or parameters.
 _ADDRESS = r"(?:[a-z][\w+.-]*:)+//[\w.:\[\]-]*(?:/[\w./%+~-]*)?"
 _CONSTANT = re.compile(rf"|true|false|none|null|(?:[a-z]\w*\.){{2,}}[A-Z][\w$]*|{_ADDRESS}(?:,{_ADDRESS})*", re.I)
-# Harmless under a name that does not sound secret: numbers, sizes, durations and paths.
-_NUMBER_OR_PATH = re.compile(r"[\d.]+ ?[a-z]{0,7}|local(?:\[[\w*,]+\])?|[~.]{0,2}/[\w./ -]*", re.I)
-
 _VALUE = r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|\{([^}]*)\}|(?!(?:Bearer|Basic)\s)([^\s"'&;]+))"""
 _WORDS = r"[\w.-]{0,99}"
 # Where secrets stand in text; the groups are the secrets. Repetitions are limited, or long texts would take minutes.
@@ -55,21 +41,17 @@ _IN_TEXT = tuple(
         r"\b(?:Bearer|Basic)\s+([^\s\"'&;,]{4,})",
         r"://[^\s/:@?#]{0,99}:(\S{1,999})@",  # //user:SECRET@host, up to the last @: it may be part of the secret
         r"https?://([^\s/:@]{4,999})@",
-        r"(?<![\w/.-])(?:\w{1,99}|jdbc:oracle:\w{1,20}:\w{0,99})/([^\s/@]{1,999})@(?://)?[\w.-]{1,99}(?::\d|[:/]\w)",
         rf"(?<![\w.-])(?:{_WORDS}{_SECRET}{_WORDS}|pass|sas|sig)[\"']?\s*[=:]\s*{_VALUE}",
         rf"(?<!\S)--?{_WORDS}{_SECRET}{_WORDS}\s+{_VALUE}",
-        r"(?<!\S)-[a-z]\s+[\w.@-]{1,99}:(\S+)",  # -u user:SECRET
     )
 )
 
 _hidden: frozenset[str] = frozenset()
 
 
-def is_harmless(name: str, value: str) -> bool:
-    """Whether the value of a setting, an option or a key of a profile may be shown."""
-    if _CONSTANT.fullmatch(value) or _SECRET_NAME.search(name):
-        return bool(_CONSTANT.fullmatch(value))
-    return bool(_HARMLESS.fullmatch(name) or _NUMBER_OR_PATH.fullmatch(value))
+def is_secret(name: str, value: str) -> bool:
+    """Whether the value of a setting, an option or a key of a profile must not be shown."""
+    return _SECRET_NAME.search(name) is not None and not _CONSTANT.fullmatch(value)
 
 
 def secrets_in(settings: Mapping[str, object]) -> list[str]:
@@ -77,30 +59,22 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
     secrets: list[str] = []
     for name, text in ((name, str(value)) for name, value in settings.items()):
         secrets += [match[match.lastindex or 0] for form in _IN_TEXT for match in form.finditer(text)]
-        if not is_harmless(name, text):
+        if is_secret(name, text):
             secrets += [text, text.partition(":")[2]]
     return [secret for secret in secrets if secret]
 
 
-def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
-    """Return the secrets in a command: values of its options, and of settings among its words.
-
-    Those of ``harmless`` options, without their dashes, may be shown.
-    """
+def secrets_in_command(words: Sequence[object]) -> list[str]:
+    """Return the secrets in a command: values of its options, and of settings among its words."""
     texts = list(map(str, words))
-    secrets = secrets_in({"path": " ".join(texts)})  # secrets of any text
-    for before, word in zip(["", *texts], texts, strict=False):
+    secrets = secrets_in({"": " ".join(texts)})
+    for option, word in zip(["", *texts], texts, strict=False):
         name, is_pair, value = word.lstrip("-").removeprefix("conf=").partition("=")
-        option = before.lstrip("-") if before.startswith("-") and "=" not in before else ""
-        if (name if word.startswith("-") else option) in harmless:
-            continue
         if is_pair:
             secrets += secrets_in({name: value})
-        elif not word.startswith("-"):
-            secrets += secrets_in({option: word}) if option else []
-        elif not word.startswith("--") and not _HARMLESS.fullmatch(name):
-            secrets.append(word[2:])  # -pSECRET
-    return [secret for secret in secrets if secret]
+        elif option.startswith("-") and not word.startswith("-"):
+            secrets += secrets_in({option: word})
+    return secrets
 
 
 def hide(secrets: Iterable[str]) -> None:

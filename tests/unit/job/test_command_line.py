@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -28,8 +29,8 @@ def test_the_options_of_recluster_are_parsed() -> None:
         "block_rows": 500,
         "dry_run": True,
     }
-    assert request.settings == {"spark.a": "b=c", "spark.d": ""}
-    assert request.as_json
+    assert request.conf == {"spark.a": "b=c", "spark.d": ""}
+    assert request.json
     # Options that are not given are left to the table.
     arguments = parse(["recluster", "--namespace", "lake.sales"]).arguments
     assert {name for name, value in arguments.items() if value is not None} == {"dry_run"}
@@ -44,7 +45,9 @@ def test_every_operation_has_its_names_and_help(operation: Operation, capsys: py
         with pytest.raises(SystemExit) as stop:
             parse([name, "--help"])
         assert stop.value.code == 0
-        assert "--catalog NAME" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert out.startswith(f"Usage: dbt-recluster {name} [OPTIONS] [TABLE]...")
+        assert "--catalog NAME" in out
 
 
 @pytest.mark.parametrize(
@@ -65,30 +68,33 @@ def test_each_argument_becomes_its_kind(line: str, name: str, value: object) -> 
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("compact a.b", "invalid choice: 'compact'"),
+        ("compact a.b", "dbt-recluster: No such command 'compact'"),
         ("recluster", "recluster needs one or more tables, or --namespace, or --catalog, or --manifest"),
         ("recluster a.b --select x", "--select, --run-results and --map are for --manifest"),
         ("recluster --manifest m --namespace n", "two ways to choose tables; give one of them"),
         ("recluster --manifest m --catalog c --map a=b", "leaves nothing to --map"),
-        ("recluster --manifest m t --select x", "name tables, or choose them by --select"),
+        ("recluster --manifest m t --run-results x", "name tables, or choose them by --run-results"),
         ("suspend --manifest m", "suspend needs tables, or --select, or --run-results beside --manifest"),
         ("recluster a.b a.c --cluster-by k", "cluster_by is for a single table: name it"),
-        ("recluster a.b --cluster-by upper(k)", "dbt-recluster: cluster_by item 'upper(k)' is not"),
-        ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
-        ("recluster a.b --properties-file no.conf", "argument --properties-file: there is no file no.conf"),
+        ("recluster a.b --cluster-by upper(k)", "dbt-recluster recluster: cluster_by item 'upper(k)' is not"),
+        ("recluster a.b --conf spark.master", "Invalid value for '--conf': it must be NAME=VALUE (see"),
+        ("recluster a.b --properties-file no.conf", "--properties-file: there is no file no.conf"),
         (
             f"recluster a.b --lake lake --properties-file {__file__}",
             "leave out spark-submit and --properties-file",
         ),
-        ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
-        ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
-        ("recluster a.b --every 0", "argument --every: it must be a whole number above 0 with a unit, such as 30s, 5m"),
+        ("suspend foo-a.b", "dbt-recluster suspend: 'foo-a.b' is not the name of a table"),
+        ("maintain --namespace a.*", "'a.*' is not the name of a namespace"),
+        ("recluster a.b --every 0", "--every must be a whole number above 0 with a unit, such as 30s, 5m"),
         ("recluster a.b --every x", "5m or 1h, not 'x'"),
         ("recluster a.b --lake lake --every 5m", "--lake is for one process at a time"),
-        ("information a.b --every 5m", "unrecognized arguments: --every 5m"),
-        ("recluster a.b --fin", "unrecognized arguments: --fin"),
-        ("recluster a.b -u bob:0pen-5esame", "unrecognized arguments: -u *****"),
-        ("information a.b --conf password:0pen-5esame", "argument --conf: it must be NAME=VALUE"),
+        ("information a.b --every 5m", "dbt-recluster information: No such option"),
+        ("recluster a.b --fin", "--final"),
+        ("recluster a.b --max-bytes", "dbt-recluster recluster: Option '--max-bytes' requires an argument"),
+        ("recluster a.b --metrics --final", "Invalid value for '--metrics': --final is an option"),
+        ("job s3://bob:0pen-5esame@h", "Got unexpected extra argument (s3://bob:*****@h)"),
+        ("recluster a.b -u bob:0pen-5esame", "No such option"),
+        ("information a.b --conf password:0pen-5esame", "Invalid value for '--conf': it must be NAME=VALUE"),
     ],
 )
 def test_wrong_usage_is_one_line_without_secrets(line: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,8 +117,26 @@ def test_wrong_usage_is_json_where_that_is_asked_for(capsys: pytest.CaptureFixtu
         assert answer["error"] in err
 
 
+@pytest.mark.parametrize("select", ["--select a b", "--select a --select b", "a --select b"])
+def test_select_takes_several_names(select: str) -> None:
+    request = parse(["suspend", "--manifest", "m", *select.split()])
+    assert (sorted(request.select), request.tables) == (["a", "b"], ())
+
+
+def test_the_help_keeps_the_lines_of_its_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert "\n    dbt-recluster recluster analytics.events --lake lakehouse\n" in out
+    assert "\n    3    all done, and clustering-overview found a verdict of --fail-on, or failing\n" in out
+    names = [operation.name.replace("_", "-") for operation in OPERATIONS.values()]
+    assert re.findall(r"^  ([\w-]+)  ", out.partition("Commands:")[2], re.MULTILINE) == [*names, "job"]
+
+
 def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job"]) == 0
+    with pytest.raises(SystemExit) as stop:
+        main(["job"])
+    assert stop.value.code == 0
     path = Path(capsys.readouterr().out.strip())
     done = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("usage: dbt-recluster")
+    assert done.stdout.startswith("Usage: dbt-recluster")

@@ -31,7 +31,7 @@ def check_stays(words: list[str], directory: Path) -> None:
     assert (request.command, request.every, request.catalog) == ("recluster", 300, "lake")
 
 
-def test_the_unit_of_systemd(tmp_path: Path) -> None:
+def test_systemd_accepts_the_documented_unit(tmp_path: Path) -> None:
     unit = ConfigParser()
     unit.read_string(example("ini"))
     program, *words = shlex.split(unit["Service"]["ExecStart"])
@@ -44,7 +44,7 @@ def test_the_unit_of_systemd(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_the_deployment_of_kubernetes(tmp_path: Path) -> None:
+def test_kubernetes_accepts_the_documented_deployment(tmp_path: Path) -> None:
     """kubectl drops the fields that it does not know."""
     deployment = yaml.safe_load(example("yaml"))
     (container,) = deployment["spec"]["template"]["spec"]["containers"]

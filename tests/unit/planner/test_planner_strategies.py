@@ -77,7 +77,7 @@ def written(levels, runs, rows=(12, 11, 11, 14, 14)):
         ("or both", TWICE, {"bytes": [10, 10, 1, 1]}, {"max_bytes": 22}, [[0, 1], [2, 3]]),
     ],
 )
-def test_sets_of_the_default_strategy(promise, bounds, more, policy, sets):
+def test_the_default_strategy_chooses_these_sets(promise, bounds, more, policy, sets):
     assert planned_sets(build(bounds, **more), **{"depth": 1, **policy}) == sets, promise
 
 
@@ -248,7 +248,7 @@ def test_narrower_buckets_wait_where_the_widest_ones_remove_enough():
     assert planned_sets(build(NARROW), strategy="width", depth=1) == [[0, 1, 7]]
 
 
-def test_the_scenario_of_the_patent():
+def test_merges_of_two_blocks_sort_the_example_of_the_patent():
     """The whole run, two to a merge: four merges sort the new partitions, and others put them between the old ones.
 
     Each block has real rows, and each round's sets are those of a naive twin that would lower a depth.
