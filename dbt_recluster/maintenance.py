@@ -22,20 +22,17 @@ main thread. Other bad input is refused before anything is written, with ``Clust
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
+
+from typing_extensions import Unpack
 
 from dbt_recluster.advice.auto_key import auto_key, key_choices
 from dbt_recluster.advice.cost_model import CostEstimate, CostModel, ReclusterEstimate
 from dbt_recluster.advice.imported_reads import ImportedReads, import_log, record_queries
 from dbt_recluster.advice.overview import Overview, totals, totals_by
 from dbt_recluster.advice.suggest import Suggestion, suggest_key
-from dbt_recluster.clustering import options
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import (
     TableReadsInformation,
@@ -43,7 +40,7 @@ from dbt_recluster.clustering.information import (
     table_figures,
     table_information,
 )
-from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, Unpack
+from dbt_recluster.clustering.options import PlanningOptions, Queries, ReclusteringOptions, SqlPredicate, parse_value
 from dbt_recluster.clustering.options import ReclusterOptions as ReclusterOptions
 from dbt_recluster.clustering.result import Progress as Progress
 from dbt_recluster.clustering.result import ProgressCallback as ProgressCallback
@@ -58,7 +55,7 @@ from dbt_recluster.clustering.table_maintenance import (
     SnapshotsExpired,
     TableMaintenance,
 )
-from dbt_recluster.clustering.verdict import VERDICTS, Facts, decide
+from dbt_recluster.clustering.verdict import Facts, decide
 from dbt_recluster.exceptions import NoKeyYetError, OptionError, PredicateError, ReclusterError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.metadata.manifest_entries import SnapshotScan
@@ -72,7 +69,8 @@ from dbt_recluster.operations.arguments import (
     Key,
     Listener,
     MeasuredKey,
-    Moment,
+    Now,
+    OlderThan,
     Prices,
     ReadsOfTable,
     Since,
@@ -157,8 +155,8 @@ def recluster(
 )
 def suspend_recluster(
     call: Call,
-    reason: Annotated[str | None, Argument(arguments.parse_reason, "TEXT")] = None,
-    until: Annotated[datetime | None, Argument(arguments.parse_end, "TIME")] = None,
+    reason: Annotated[arguments.Reason | None, Argument("TEXT")] = None,
+    until: Annotated[arguments.End | None, Argument("TIME")] = None,
 ) -> dict[str, Any]:
     """Suspend all reclustering of tables, after a run or by hand, until resume_recluster or a time. The suspension is a
     property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
@@ -201,8 +199,8 @@ def _maintenance(call: Call) -> TableMaintenance:
 @OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
 def expire_snapshots(
     call: Call,
-    older_than: Moment = None,
-    retain_last: Annotated[int | None, Argument(arguments.parse_snapshot_count, "NUMBER")] = None,
+    older_than: OlderThan = None,
+    retain_last: Annotated[arguments.SnapshotCount | None, Argument("NUMBER")] = None,
     *,
     force: Flag = False,
     dry_run: Flag = False,
@@ -224,7 +222,7 @@ def expire_snapshots(
 
 @OPERATIONS.declare(_maintained, eligible=EVERY_TABLE, needs_choice=True)
 def remove_orphan_files(
-    call: Call, older_than: Moment = None, *, force: Flag = False, dry_run: Flag = True
+    call: Call, older_than: OlderThan = None, *, force: Flag = False, dry_run: Flag = True
 ) -> OrphansRemoved:
     """Name orphan files: files in the directories of tables that no snapshot references, left by writers that failed or
     were killed; with dry_run false, delete them. A file that any table of the catalog uses stays. Refused where
@@ -355,22 +353,13 @@ def clustering_ratio(call: Call, cluster_by: MeasuredKey = None, where: Where = 
     return _measure(call, "clustering_ratio", where)
 
 
-def _limit(value: Any, least: float, greatest: float) -> float | None:
-    limit = options.parse_number(value)
-    return limit if limit is not None and least <= limit <= greatest else None
-
-
-Limit = Annotated[float | None, Argument(options.parser("a number of at least 1", lambda v: _limit(v, 1, math.inf)))]
-Percentage = Annotated[float | None, Argument(options.parser("a number from 0 to 100", lambda v: _limit(v, 0, 100)))]
-
-
 @table_function
 def well_clustered(
     call: Call,
-    max_average_depth: Limit = None,
-    max_p95_depth: Limit = None,
-    max_fragmentation: Limit = None,
-    min_ratio: Percentage = None,
+    max_average_depth: arguments.Limit = None,
+    max_p95_depth: arguments.Limit = None,
+    max_fragmentation: arguments.Limit = None,
+    min_ratio: arguments.Percentage = None,
     cluster_by: MeasuredKey = None,
     predicate: Where = None,
 ) -> list[dict[str, Any]]:
@@ -412,7 +401,7 @@ def well_clustered(
 @table_function
 def blocks_opened(call: Call, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
-    predicate, iceberg = call.opened.predicate(options.parse_predicate("where", where)), call.opened.iceberg
+    predicate, iceberg = call.opened.predicate(parse_value(SqlPredicate, "where", where)), call.opened.iceberg
     snapshot_id = iceberg.snapshot_id
     return 0 if snapshot_id is None else len(SnapshotScan(iceberg, snapshot_id, predicate.expression).paths())
 
@@ -451,27 +440,14 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
     return History(call.target.relation, start, spent, prices.assumption if prices else None, entries)
 
 
-def _verdicts(value: Any) -> tuple[str, ...] | None:
-    words = value.split(",") if isinstance(value, str) else value
-    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
-    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
-
-
 _REPORT = Path("target/clustering_report.html")
-_parse_html = options.parser(
-    f"the name of an HTML file, such as {_REPORT}",
-    lambda value: Path(value) if re.search(r"\.html?$", value, re.IGNORECASE) else None,
-)
-_parse_verdicts = options.parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
-_LABELS = ("tag", "group", "owner")
-_parse_label = options.parser("tag, group or owner", lambda value: value if value in _LABELS else None)
 
 
 def _overview(
     answers: list[Answer],
-    fail_on: Annotated[tuple[str, ...] | None, Argument(_parse_verdicts, "VERDICTS")] = None,
+    fail_on: Annotated[arguments.Verdicts | None, Argument("VERDICTS")] = None,
     prices: Prices = None,
-    by: Annotated[str | None, Argument(_parse_label, "LABEL")] = None,
+    by: Annotated[arguments.Label | None, Argument("LABEL")] = None,
 ) -> Summary:
     """Return the overview of all tables.
 
@@ -500,7 +476,7 @@ def clustering_overview(call: Call) -> Overview:
     return call.overview(prices=call.arguments.get("prices"))
 
 
-def _write_report(answers: list[Answer], path: Annotated[Path, Argument(_parse_html, "FILE")] = _REPORT) -> Summary:
+def _write_report(answers: list[Answer], path: Annotated[arguments.HtmlFile, Argument("FILE")] = _REPORT) -> Summary:
     """Write the report.
 
     Args:
@@ -530,7 +506,7 @@ def estimate_clustering_cost(
     cluster_by: Key = None,
     *,
     prices: Prices = None,
-    now: datetime | None = None,
+    now: Now = None,
     **options: Unpack[PlanningOptions],
 ) -> CostEstimate:
     """Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering,
@@ -559,7 +535,7 @@ def estimate_recluster(
 )
 def suggest_cluster_by(
     call: Call,
-    queries: Annotated[Queries | None, Argument(arguments.parse_queries, "SQL", is_list=True)] = None,
+    queries: Annotated[Queries | None, Argument("SQL", is_list=True)] = None,
     **options: Unpack[PlanningOptions],
 ) -> Suggestion:
     """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
@@ -596,13 +572,13 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsIn
 @OPERATIONS.declare(lambda imported, _: result_text.imported(imported.as_dict()), needs_choice=True)
 def import_reads(
     call: Call,
-    event_log: Annotated[str | None, Argument(arguments.parse_log, "PATH")] = None,
+    event_log: Annotated[arguments.Log | None, Argument("PATH")] = None,
     since: Since = None,
-    logged_as: Annotated[str | None, Argument(arguments.parse_logged_as, "NAME")] = None,
-    query_log: Annotated[str | None, Argument(arguments.parse_log, "FILE")] = None,
-    dialect: Annotated[str | None, Argument(arguments.parse_dialect, "NAME")] = None,
+    logged_as: Annotated[arguments.FullName | None, Argument("NAME")] = None,
+    query_log: Annotated[arguments.Log | None, Argument("FILE")] = None,
+    dialect: Annotated[arguments.Dialect | None, Argument("NAME")] = None,
     *,
-    queries: Mapping[str, str] | None = None,
+    queries: Annotated[arguments.QueriesByName | None, Argument(is_of_python=True)] = None,
 ) -> ImportedReads:
     """Record the reads of tables, which every recluster then follows: ranges and counts, never the text of a query.
     They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run; analyses
@@ -628,7 +604,7 @@ def import_reads(
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about logs: name one with event_log or query_log")
     if queries is not None:
-        return record_queries(call.opened, arguments.parse_queries_by_name("queries", queries))
+        return record_queries(call.opened, queries)
     if not call.queries:
         is_model = bool(call.target.unique_id)
         advice = "run dbt compile first, or name" if is_model else "it is no model of this project; name"

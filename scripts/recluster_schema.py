@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from dbt_recluster.clustering import options
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
 from dbt_recluster.clustering.options import Option
-from dbt_recluster.key.cluster_key import ALLOWED
 from dbt_recluster.operations.model_options import CONFIGS, META, MODEL_OPTIONS
-from dbt_recluster.planner import STRATEGIES
 
 URL = "https://dbt-recluster.github.io/dbt-recluster/latest/reference/recluster.schema.json"
 IN_EDITORS = f"""
@@ -25,64 +23,33 @@ wrong values. For the YAML extension of VS Code, in `.vscode/settings.json`:
 Names that are not ours and values in Jinja are not checked.
 """
 
-_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
-_SHARE = {**_ABOVE_ZERO, "maximum": 1}
-_TEXT = {"type": "string", "minLength": 1}
+_JINJA = {"type": "string", "pattern": r"\{\{"}
 
 
-def _count(least: int) -> dict[str, Any]:
-    return {"type": "integer", "minimum": least}
+class _Plain(GenerateJsonSchema):
+    """pydantic's schema without titles, which repeat the names, and without nulls, which an editor would offer."""
 
+    def default_schema(self, schema: Any) -> Any:
+        return self.generate_inner(schema["schema"])
 
-def _mapping(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": dict(properties), "additionalProperties": False, **more}
+    nullable_schema = default_schema
 
-
-def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [item, {"type": "array", "items": item}]}
-
-
-_AFTER = {f.name: _SHARE if f.name == "share" else _ABOVE_ZERO for f in fields(options.After)}
-_LIMITS = {f.name: _ABOVE_ZERO for f in fields(options.When) if f.name != "query"}
-_WHEN = {
-    **_LIMITS,
-    "query": _TEXT,
-    "skipped": _SHARE,
-    "selectivity": _SHARE,
-    "ratio": {**_ABOVE_ZERO, "maximum": 100},
-}
-_READ = _mapping(
-    {"where": _TEXT, "query": _TEXT, "weight": _ABOVE_ZERO},
-    oneOf=[{"required": ["where"]}, {"required": ["query"]}],
-)
-_OF_PARSER: dict[Any, dict[str, Any]] = {
-    options.parse_boolean: {"type": "boolean"},
-    options.parse_depth: {"anyOf": [_ABOVE_ZERO, {"const": options.AUTO}]},
-    options.parse_strategy: {"enum": list(STRATEGIES)},
-    options.parse_merge_blocks: _count(2),
-    options.parse_count: _count(1),
-    options.parse_bytes: {
-        "anyOf": [
-            {"type": "integer", "minimum": 1},
-            {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])?\s*$"},
-        ]
-    },
-    options.parse_seconds: _ABOVE_ZERO,
-    options.parse_predicate: _TEXT,
-    options.parse_reads: _one_or_many({"anyOf": [_TEXT, _READ]}),
-    options.parse_after: _mapping(_AFTER, minProperties=1),
-    options.parse_when: _one_or_many(_mapping(_WHEN, minProperties=1)),
-}
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
 
 
 def schema() -> str:
     """Return the schema, of a file of properties and of ``dbt_project.yml``."""
-    meta = {"properties": {META: _mapping({name: _reference(name) for name in MODEL_OPTIONS})}}
+    types = [(name, "validation", TypeAdapter(option.kind)) for name, option in MODEL_OPTIONS.items()]
+    found, shared = TypeAdapter.json_schemas(types, ref_template="#/definitions/{model}", schema_generator=_Plain)
+    own = {"properties": {name: _reference(name) for name in MODEL_OPTIONS}, "additionalProperties": False}
+    meta = {"properties": {META: {"type": "object", **own}}}
     configs = {name: _reference(option.name) for name, option in CONFIGS.items()}
     misspelt = f"recluster_(?!({'|'.join(name.removeprefix('recluster_') for name in CONFIGS)})$)"
     plus = {f"+{name}": value for name, value in configs.items()}
     definitions = {
-        "options": {name: _of_option(option) for name, option in MODEL_OPTIONS.items()},
+        **shared["$defs"],
+        "options": {name: _of_option(option, found[name, "validation"]) for name, option in MODEL_OPTIONS.items()},
         "meta": meta,
         "config": {
             "properties": {**configs, "meta": {"$ref": "#/definitions/meta"}},
@@ -111,17 +78,10 @@ def schema() -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def _of_option(option: Option) -> dict[str, Any]:
+def _of_option(option: Option, values: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an option's values; a value in Jinja is any text."""
     described = {"description": f"{option.meaning} Default: {option.otherwise}. Example: {option.example}"}
-    if option.name == "cluster_by":
-        # Its parser is bound to the model's class, so its kind is told by its name.
-        item = {**_TEXT, "description": ALLOWED}
-        return {**described, "anyOf": [*_one_or_many(item)["anyOf"], {"type": "null"}]}
-    if option.parse not in _OF_PARSER:
-        raise SystemExit(f"scripts/recluster_schema.py has no schema for the values of {option.name}: add its parser")
-    jinja = {"type": "string", "pattern": r"\{\{"}
-    return {**described, "anyOf": [_OF_PARSER[option.parse], jinja, {"type": "null"}]}
+    return {**described, "anyOf": [values, _JINJA, {"type": "null"}]}
 
 
 def _reference(name: str) -> dict[str, str]:

@@ -63,7 +63,7 @@ class RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
         off_by = "" if AUTOMATIC_CLUSTERING.of_var(var) else "var"
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
-            is_on = AUTOMATIC_CLUSTERING.parse(f"environment variable {AUTOMATIC_CLUSTERING_ENV}", text)
+            is_on = AUTOMATIC_CLUSTERING.read(text, f"environment variable {AUTOMATIC_CLUSTERING_ENV}")
             off_by = off_by or ("" if is_on else "environment")
         return cls(off_by, BUDGET.of_var(var), METRICS.of_var(var), PRICES.of_var(var))
 

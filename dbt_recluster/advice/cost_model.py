@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from annotated_types import Ge, Le, MaxLen
+from annotated_types import Predicate as Satisfies
+from pydantic import BeforeValidator
+from pydantic_core.core_schema import ValidationInfo
 
 from dbt_recluster.clustering.history import HistoryEntry, rewrite_speed, table_history
 from dbt_recluster.clustering.information import read_costs_of
-from dbt_recluster.clustering.options import AUTO, ReclusterOptions, parse_iso_time, parse_moment, parse_number
+from dbt_recluster.clustering.options import AUTO, NUMBER, Expected, ReclusterOptions, parse_iso_time, parse_number
 from dbt_recluster.clustering.result import MAX_ROUNDS, Result
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
@@ -68,7 +72,7 @@ class PastWeek:
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table, self._policy = table, policy
-        self.now = datetime.now(timezone.utc) if now is None else parse_moment("now", now)
+        self.now = now or datetime.now(timezone.utc)
         snapshots = table.snapshots()
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
         since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
@@ -314,15 +318,22 @@ def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
 
 _EXAMPLE = "{currency: EUR, compute_hour: 3.20, terabyte_scanned: 5}"
 _GREATEST = 1e9  # the sum of many amounts must stay finite
+_RANGE = f"from 0 to {_GREATEST:,.0f}"
+_Price = Annotated[float, Ge(0), Le(_GREATEST), NUMBER]
+_has = partial(Expected, verb="have a")
 
 
 @dataclass(frozen=True)
 class PriceList:
     """The prices of a project. An amount is None if its price, seconds or bytes are unknown."""
 
-    currency: str
-    compute_hour: float | None = None  # of the session that reclusters, all its machines together
-    terabyte_scanned: float | None = None  # of 2^40 bytes that a query opens
+    currency: Annotated[
+        str, MaxLen(8), Satisfies(str.isalpha), BeforeValidator(str.strip), _has("currency such as EUR")
+    ]
+    # Of the session that reclusters, all its machines together.
+    compute_hour: Annotated[_Price, _has(f"compute_hour {_RANGE}")] | None = None
+    # Of 2^40 bytes that a query opens.
+    terabyte_scanned: Annotated[_Price, _has(f"terabyte_scanned {_RANGE}")] | None = None
 
     def of_seconds(self, *seconds: float | None) -> float | None:
         """Return the price of some durations together."""
@@ -354,8 +365,8 @@ def _product(price: float | None, amounts: Sequence[float | None], unit: int) ->
     return None if price is None or len(known) < len(amounts) else round(price * sum(known) / unit, 6)
 
 
-def parse_prices(name: str, value: Any) -> PriceList:
-    """Return the prices of a mapping, or of ``currency=EUR,compute_hour=3.20`` from a command line."""
+def _as_prices(value: Any, info: ValidationInfo) -> Any:
+    """Return the mapping of ``currency=EUR,compute_hour=3.20`` from a command line; check the names of a mapping."""
     if isinstance(value, PriceList):
         return value
     given, example = value, _EXAMPLE
@@ -364,18 +375,14 @@ def parse_prices(name: str, value: Any) -> PriceList:
         pairs = (part.partition("=") for part in value.split(","))
         value = {key.strip(): amount.strip() for key, _, amount in pairs}
     if not isinstance(value, Mapping) or len(value) < 2 or "currency" not in value:
-        raise OptionError(f"{name} must be a currency and prices, such as {example}, not {given!r:.80}")
+        raise OptionError(f"{info.context} must be a currency and prices, such as {example}, not {given!r:.80}")
     names = [field.name for field in fields(PriceList)]
     if unknown := [str(key) for key in value if key not in names]:
-        raise OptionError(f"{name} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")
-    currency = value["currency"]
-    if not isinstance(currency, str) or not currency.strip().isalpha() or len(currency.strip()) > 8:
-        raise OptionError(f"{name} must have a currency such as EUR, not {currency!r:.80}")
-    prices = {key: parse_number(value[key]) for key in names[1:] if key in value}
-    for key, price in prices.items():
-        if price is None or not 0 <= price <= _GREATEST:
-            raise OptionError(f"{name} must have a {key} from 0 to {_GREATEST:,.0f}, not {value[key]!r:.80}")
-    return PriceList(currency.strip(), **prices)
+        raise OptionError(f"{info.context} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")
+    return dict(value)
+
+
+Prices = Annotated[PriceList, BeforeValidator(_as_prices)]
 
 
 @dataclass(frozen=True)

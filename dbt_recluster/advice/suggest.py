@@ -170,7 +170,7 @@ def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, D
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
         counts = Counter(queries)
-        return {query: DeclaredRead(_given(table, query), count) for query, count in counts.items()}, []
+        return {query: DeclaredRead(_given(table, query), weight=count) for query, count in counts.items()}, []
     tried, left_out = {}, []
     for name, query in named.items():
         try:
@@ -184,7 +184,7 @@ def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, D
         for read in compact((replace(read, weight=recorded.daily(read)) for read in known), _MOST_QUERIES):
             weights[ranges.sql(ranges.of_json(read.columns))] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
-        tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
+        tried = {text: DeclaredRead(text, weight=weight) for text, weight in by_weight}
     if len(tried) > _MOST_QUERIES:
         left_out.append(f"{len(tried) - _MOST_QUERIES} of {len(tried)} queries: {_MOST_QUERIES} are tried")
     return dict(islice(tried.items(), _MOST_QUERIES)), left_out

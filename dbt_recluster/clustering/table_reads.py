@@ -273,9 +273,9 @@ class TableReads:
     def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
         """Return the ranges of a declared read, or warn that it is left out; one of the whole table has none."""
         try:
-            if not read.is_query:
+            if read.query is None:
                 return self.column_ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
-            scans, ranges = self.column_ranges.of_query(read.text)
+            scans, ranges = self.column_ranges.of_query(read.query)
             if not scans:
                 raise PredicateError(f"{shortened(read.text)!r} does not read {self._iceberg.name}")
             return ranges

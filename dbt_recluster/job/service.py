@@ -7,9 +7,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from dbt_recluster.clustering.options import parser
+from pydantic import BeforeValidator
+
+from dbt_recluster.clustering.options import Expected, parse_value
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.catalog_tables import check_catalog, current_metadata_file
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
@@ -30,7 +33,10 @@ def _seconds(value: Any) -> float | None:
     return None if match is None else float(int(match[1]) * _UNITS[match[2].lower()])
 
 
-parse_interval = parser("a whole number above 0 with a unit, such as 30s, 5m or 1h", _seconds)
+_Interval = Annotated[
+    float, BeforeValidator(_seconds), Expected("a whole number above 0 with a unit, such as 30s, 5m or 1h")
+]
+parse_interval = partial(parse_value, _Interval)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The arguments of operations: those that several share, each with its parser, and how a function declares its own."""
+"""The arguments of operations: those that several share, each with its type, and how a function declares its own."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
-from dbt_recluster.advice.cost_model import PriceList, parse_prices
+from annotated_types import Ge, Le, MaxLen, MinLen, Predicate
+from pydantic import AfterValidator, BeforeValidator, PlainValidator
+
+from dbt_recluster.advice import cost_model
 from dbt_recluster.clustering.options import (
+    MOMENT,
+    NUMBER,
     RECLUSTER_OPTIONS,
-    Parser,
-    Queries,
-    count_up_to,
+    WORD,
+    Boolean,
+    Count,
+    Expected,
+    Moment,
+    NamedQueries,
+    Reads,
+    Size,
+    SqlPredicate,
+    Text,
     is_auto,
-    non_empty,
-    parse_boolean,
-    parse_bytes,
-    parse_count,
-    parse_moment,
-    parse_predicate,
-    parse_reads,
-    parsed_moment,
-    parser,
+    parse_value,
 )
 from dbt_recluster.clustering.result import ProgressCallback
+from dbt_recluster.clustering.verdict import VERDICTS, Verdict
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.report.prometheus import parse_metrics_file
+from dbt_recluster.report.prometheus import MetricsFile
 from dbt_recluster.text import did_you_mean
 
 
@@ -38,7 +44,6 @@ from dbt_recluster.text import did_you_mean
 class Argument:
     """An argument of an operation; ``max_bytes`` is ``--max-bytes`` on the command line."""
 
-    parse: Parser  # reads a value other than None
     metavar: str = "VALUE"  # stands for the value in help; empty for one that is true or false
     meaning: str = ""  # a sentence for the reference and for help
     otherwise: str = ""  # the default in words
@@ -47,15 +52,15 @@ class Argument:
     is_list: bool = False  # whether the command line may repeat it
     var: str = ""  # the var of a dbt project that stands in for it
     is_of_python: bool = False  # whether neither dbt nor the command takes it
+    kind: Any = None  # the type that validates it; by default, the annotation
 
-    def read(self, value: Any) -> Any:
-        """Return a value, checked; the default for None."""
-        return self.default if value is None else self.parse(self.name, value)
+    def read(self, value: Any, name: str = "") -> Any:
+        """Return a value, checked, which an error calls ``name``; the default for None."""
+        return self.default if value is None else parse_value(self.kind, name or self.name, value)
 
     def of_var(self, var: Callable[..., Any]) -> Any:
         """Return the value of its var, checked, by dbt's ``var``; the default if the project does not set it."""
-        value = var(self.var, None)
-        return self.default if value is None else self.parse(f"var {self.var}", value)
+        return self.read(var(self.var, None), f"var {self.var}")
 
 
 @cache
@@ -65,12 +70,14 @@ def arguments_of(function: Callable[..., Any]) -> tuple[Argument, ...]:
     arguments: list[Argument] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            arguments += (known for option, known in OPTIONS.items() if option in hints[name].__annotations__)
-        for known in getattr(hints.get(name), "__metadata__", ()):
+            (typed,) = get_args(hints[name])
+            arguments += (known for option, known in OPTIONS.items() if option in typed.__annotations__)
+        annotations = getattr(hints.get(name), "__metadata__", ())
+        for known in (each for each in annotations if isinstance(each, Argument)):
             meaning, _, otherwise = texts.get(name, "").partition(" By default, ")
             otherwise = otherwise.rstrip(".") or known.otherwise or str(parameter.default).lower()
-            facts = {"name": name, "meaning": meaning or known.meaning, "otherwise": otherwise}
-            arguments.append(replace(known, **facts, default=parameter.default))
+            known = replace(known, name=name, meaning=meaning or known.meaning, kind=known.kind or hints[name])
+            arguments.append(replace(known, otherwise=otherwise, default=parameter.default))
     return tuple(arguments)
 
 
@@ -100,95 +107,86 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
     return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
 
-def _queries(value: Any) -> Queries | None:
-    if isinstance(value, Mapping):
-        return _queries_by_name(value)
-    queries = [value] if isinstance(value, str) else value
-    return queries if isinstance(queries, Sequence) and all(map(non_empty, queries)) else None
+def _words(value: Any) -> list[str]:
+    words = value.split(",") if isinstance(value, str) else value
+    return [str(word).strip().lower().replace("-", " ") for word in words]
 
 
-def _queries_by_name(value: Any) -> Mapping[str, str] | None:
-    is_valid = isinstance(value, Mapping) and all(isinstance(query, str) for query in value.values())
-    return {str(name): query for name, query in value.items()} if is_valid else None
-
-
-parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
-parse_end = parser(
-    "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: end if (end := parsed_moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None,
-)
-parse_reason = parser(
-    "a line of at most 200 characters",
-    lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
-)
-parse_trigger = parser("run or manual", lambda value: value if value in ("run", "manual") else None)
-parse_callback = parser("a function", lambda value: value if callable(value) else None)
-parse_branch = parser("the name of a branch", non_empty)
-parse_log = parser("a directory of Spark's event logs or a file, such as s3://bucket/spark-events", non_empty)
-parse_dialect = parser("the name of a SQL dialect, such as trino", lambda value: str(non_empty(value)).lower())
-parse_logged_as = parser(
-    "a table's full name, such as lake.analytics.events",
-    lambda value: value if isinstance(value, str) and "." in value else None,
-)
-parse_queries_by_name = parser("a mapping of names to SQL queries", _queries_by_name)
-parse_queries: Callable[[str, Any], Queries] = parser(
-    "a SQL predicate, a query or a list of them, or queries by name", _queries
-)
-
-
-def _tables(value: Any) -> Any:
-    names = [value] if isinstance(value, str) else value
-    is_list = isinstance(names, list) and bool(names)
-    return value if is_list and all(map(non_empty, names)) else None
-
-
+SnapshotCount = Annotated[int, Ge(1), Le(2**31 - 1), NUMBER, Expected("a whole number above 0, at most 2,147,483,647")]
+End = Annotated[
+    datetime,
+    MOMENT,
+    AfterValidator(lambda end: end.astimezone(timezone.utc)),
+    Predicate(lambda end: end > datetime.now(timezone.utc)),
+    Expected("a date such as 2026-12-04, or a time, that is to come"),
+]
+Reason = Annotated[Text, MaxLen(200), Predicate(str.isprintable), Expected("a line of at most 200 characters")]
+Log = Annotated[Text, Expected("a directory of Spark's event logs or a file, such as s3://bucket/spark-events")]
+Dialect = Annotated[Text, WORD, Expected("the name of a SQL dialect, such as trino")]
+FullName = Annotated[
+    Text, Predicate(lambda name: "." in name), Expected("a table's full name, such as lake.analytics.events")
+]
+QueriesByName = Annotated[NamedQueries, Expected("a mapping of names to SQL queries")]
+Verdicts = Annotated[
+    tuple[Verdict, ...],
+    MinLen(1),
+    BeforeValidator(_words),
+    Expected(f"verdicts, separated by commas, of {', '.join(VERDICTS)}"),
+]
+Label = Annotated[Literal["tag", "group", "owner"], Expected("tag, group or owner")]
+HtmlFile = Annotated[
+    Path,
+    BeforeValidator(lambda value: value if re.search(r"\.html?$", value, re.IGNORECASE) else None),
+    Expected("the name of an HTML file, such as target/clustering_report.html"),
+]
 TABLE = Argument(
-    parser("a relation, the name of a model, or a list of them", _tables),
     "TABLE",
     "A relation (schema.table), the name or unique id of a model, or a list of these.",
     "every model that it is for",
     "table",
+    kind=Annotated[
+        Text | Annotated[list[Text], MinLen(1)], Expected("a relation, the name of a model, or a list of them")
+    ],
 )
 FORMAT = Argument(
-    parser("text or json", lambda value: {"text": "text", "json": "json"}.get(str(value).strip().lower())),
     "FORMAT",
     "text for people, json for programs; with dbt's --quiet nothing else is printed.",
     "text",
     "format",
     "text",
+    kind=Annotated[Literal["text", "json"], WORD, Expected("text or json")],
 )
 METRICS = Argument(
-    parse_metrics_file,
     "FILE",
     "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
     "none; in dbt, the project's var recluster_metrics_file",
     "metrics",
     var="recluster_metrics_file",
+    kind=MetricsFile,
 )
 PRICES = Argument(
-    parse_prices,
     "PRICES",
     "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
     "none; in dbt, the project's var recluster_prices",
     var="recluster_prices",
+    kind=cost_model.Prices,
 )
 AUTOMATIC_CLUSTERING = Argument(
-    parse_boolean,
     meaning="false: no table is reclustered after its build in this run.",
     default=True,
     var="automatic_clustering",
+    kind=Boolean,
 )
 BUDGET = Argument(
-    parse_bytes,
     meaning="The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds "
     "it goes to the first tables that need it, since which one gains most is not known while models still run. "
     "`run-operation recluster` knows: those that gain most for a byte come first.",
     var="recluster_max_bytes",
+    kind=Size,
 )
-Flag = Annotated[bool, Argument(parse_boolean, "")]
 
 
-def _key(_: str, value: Any) -> ClusterKey:
+def _key(value: Any) -> ClusterKey:
     if is_auto(value):
         raise ClusterKeyError(
             "cluster_by: auto is a model's, and stays with its table; here it would be a column, written `auto` in "
@@ -197,30 +195,34 @@ def _key(_: str, value: Any) -> ClusterKey:
     return value if isinstance(value, ClusterKey) else parse_cluster_key(value)
 
 
-_KEY = Argument(
-    _key,
-    "KEY",
-    otherwise="the model's, else the table's sort order",
-)
+_Limit = Annotated[float, Ge(1), NUMBER, Expected("a number of at least 1")]
+Limit = Annotated[_Limit | None, Argument()]
+_Percentage = Annotated[float, Ge(0), Le(100), NUMBER, Expected("a number from 0 to 100")]
+Percentage = Annotated[_Percentage | None, Argument()]
+Flag = Annotated[Boolean, Argument("")]
+_KEY = Argument("KEY", otherwise="the model's, else the table's sort order", kind=Annotated[Any, PlainValidator(_key)])
 Key = Annotated[str | Sequence[str] | ClusterKey | None, _KEY]
 _MEASURED_KEY = "The key to measure by; the table keeps its own: columns or expressions, a list or separated by commas."
 MeasuredKey = Annotated[str | Sequence[str] | ClusterKey | None, replace(_KEY, meaning=_MEASURED_KEY)]
 _WHERE = "A predicate on the table's columns; only blocks that may hold a matching row count."
-Where = Annotated[str | None, Argument(parse_predicate, "PREDICATE", _WHERE)]
+Where = Annotated[SqlPredicate | None, Argument("PREDICATE", _WHERE)]
 _BRANCH = "A branch of the tables, in place of main."
-Branch = Annotated[str | None, Argument(parse_branch, "NAME", _BRANCH, "main")]
-Moment = Annotated[datetime | None, Argument(parse_moment, "TIME")]
+Branch = Annotated[Annotated[Text, Expected("the name of a branch")] | None, Argument("NAME", _BRANCH, "main")]
+OlderThan = Annotated[Moment | None, Argument("TIME")]
 _SINCE = "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'."
-Since = Annotated[datetime | None, Argument(parse_moment, "TIME", _SINCE, "all")]
-Prices = Annotated[PriceList | None, PRICES]
-_READS, _ROWS = Argument(parse_reads, is_of_python=True), Argument(parse_count, is_of_python=True)
-ReadsOfTable = Annotated[str | Sequence[str | Mapping[str, Any]] | None, _READS]
-BlockRows = Annotated[int | None, _ROWS]
-Trigger = Annotated[str | None, Argument(parse_trigger, is_of_python=True)]
-Listener = Annotated[ProgressCallback | None, Argument(parse_callback, is_of_python=True)]
+Since = Annotated[Moment | None, Argument("TIME", _SINCE, "all")]
+Prices = Annotated[cost_model.Prices | None, PRICES]
+_OF_PYTHON = Argument(is_of_python=True)
+ReadsOfTable = Annotated[str | Sequence[str | Mapping[str, Any]] | None, Argument(is_of_python=True, kind=Reads)]
+BlockRows = Annotated[Count | None, _OF_PYTHON]
+Now = Annotated[Moment | None, _OF_PYTHON]
+Trigger = Annotated[
+    Annotated[str, Predicate(("run", "manual").__contains__), Expected("run or manual")] | None, _OF_PYTHON
+]
+Listener = Annotated[Annotated[ProgressCallback, Expected("a function")] | None, _OF_PYTHON]
 # The arguments that override options of the model or the table.
 OPTIONS = {
-    name: Argument(option.parse, option.metavar, option.meaning, "what the model or the table says", name)
+    name: Argument(option.metavar, option.meaning, "what the model or the table says", name, kind=option.kind)
     for name, option in RECLUSTER_OPTIONS.items()
     if option.metavar is not None
 }

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
@@ -276,19 +276,18 @@ TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P],
 
 def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction[P, T]:
     """Return the function of Python that does to one table what ``function`` does to a call."""
-    own, hints = arguments_of(function), inspect.get_annotations(function, eval_str=True)
+    own, hints = arguments_of(function), get_type_hints(function)
     kinds = inspect.Parameter
     parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("spark", "table")]
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        hint: Any = hints.get(name)
+        hint = hints.get(name, parameter.annotation)
         if parameter.kind is parameter.VAR_KEYWORD:
-            typed = getattr(hint, "__annotations__", {}).items()
+            typed = get_args(hint)[0].__annotations__.items()
             parameters += (
                 kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__) for name, kind in typed
             )
         else:
-            annotation = hint.__origin__ if hasattr(hint, "__metadata__") else parameter.annotation
-            parameters.append(parameter.replace(annotation=annotation))
+            parameters.append(parameter.replace(annotation=hint))
     signature = inspect.signature(function).replace(parameters=parameters)
 
     @wraps(function)

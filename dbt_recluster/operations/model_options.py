@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from dbt_recluster.clustering.options import (
     AUTO,
     RECLUSTER_OPTIONS,
+    Boolean,
+    Expected,
     Option,
     ReclusterOptions,
+    Text,
     declared,
     is_auto,
     option,
-    parse_boolean,
     property_text,
 )
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY, OPTION_PREFIX
-from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.key.cluster_key import ALLOWED, ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.text import did_you_mean
 
@@ -35,35 +39,39 @@ def file_format(config: Mapping[str, Any]) -> str:
     return str(config.get("file_format") or DEFAULT_FILE_FORMAT).lower()
 
 
+_Item = Annotated[Text, Expected(ALLOWED, schema={"type": "string", "minLength": 1, "description": ALLOWED})]
+
+
+def _key(value: Any) -> ClusterKey | None:
+    return None if value == [] or is_auto(value) else parse_cluster_key(value)
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """The options of a model."""
 
     cluster_by: ClusterKey | None = option(
-        lambda _, value: None if value == [] or is_auto(value) else parse_cluster_key(value),
         "The cluster key: a column, an expression, or a list of them; auto, by what queries read.",
         otherwise="none",
         example="[event_date, user_id]",
         config="cluster_by",
         is_recorded=False,
+        kind=Annotated[Any, PlainValidator(_key, json_schema_input_type=_Item | list[_Item])],
     )
-    automatic_clustering: bool = option(
-        parse_boolean,
+    automatic_clustering: Boolean = option(
         "Recluster after each build.",
         default=True,
         example="false",
         config="automatic_clustering",
     )
-    sort_on_load: bool = option(
-        parse_boolean,
+    sort_on_load: Boolean = option(
         "Sort each load by the key as it is written.",
         default=True,
         example="false",
         config="sort_on_load",
         is_recorded=False,
     )
-    maintain: bool = option(
-        parse_boolean,
+    maintain: Boolean = option(
         "After each build, do the maintenance that is due.",
         default=False,
         example="true",

@@ -6,10 +6,12 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator
 
 from dbt_recluster.advice.overview import Overview
-from dbt_recluster.clustering.options import parse_iso_time, parser
+from dbt_recluster.clustering.options import Expected, parse_iso_time
 from dbt_recluster.clustering.table_state import locked_directory
 from dbt_recluster.clustering.verdict import VERDICTS
 from dbt_recluster.exceptions import OptionError
@@ -48,28 +50,22 @@ class _Sample(NamedTuple):
     value: float
 
 
-def parse_metrics_file(name: str, value: Any) -> Path:
-    """Return the path, given as the argument ``name``, of a file that :func:`write_metrics` can write.
-
-    Raises:
-        OptionError: prometheus_client is missing, there is no such directory, or the path is that of a device.
-    """
+def _regular_file(value: Any) -> Path | None:
+    """Return the path behind links, of a regular file or a new one; not of what stdout is redirected to."""
     try:
         import prometheus_client  # noqa: F401
     except ImportError as e:
         raise OptionError("metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'") from e
-    return _parse_file(name, value)
-
-
-def _regular_file(value: Any) -> Path | None:
-    """Return the path behind links, of a regular file or a new one; not of what stdout is redirected to."""
     given, path = Path(value), Path(os.path.realpath(value))
     is_new = not (given.exists() or os.path.lexists(path))
     is_stream = given.is_symlink() and given.is_relative_to("/dev")
     return path if path.parent.is_dir() and (is_new or given.is_file()) and not is_stream else None
 
 
-_parse_file = parser("a file, or a new name in a directory that exists", _regular_file)
+# The path of a file that :func:`write_metrics` can write.
+MetricsFile = Annotated[
+    Path, BeforeValidator(_regular_file), Expected("a file, or a new name in a directory that exists")
+]
 
 
 def write_metrics(tables: Sequence[Overview], path: Path, project: Collection[str] | None = None) -> None:

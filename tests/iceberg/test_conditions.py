@@ -9,7 +9,7 @@ from dbt.adapters.spark.relation import SparkRelation
 from tables import call, create_table, expire, metadata_file
 
 from dbt_recluster.adapter.operations import clustering_violations
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
@@ -28,10 +28,12 @@ def load(spark: Any, table: str, times: int = 1) -> None:
         spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).append()
 
 
-def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
-    given = {"depth": 2, "block_rows": 100, "trigger": "run", **given}
-    options = ReclusterOptions.parse(after=after, when=when, **given)
-    return Recluster(ClusteredTable(spark, table, "k"), options).run()
+def after_build(
+    spark: Any, table: str, after: Any = None, when: Any = None, trigger: str = "run", **given: Any
+) -> ReclusterResult:
+    given = {"depth": 2, "block_rows": 100, "after": after, "when": when, **given}
+    read = {name: RECLUSTER_OPTIONS[name].read(name, value) for name, value in given.items()}
+    return Recluster(ClusteredTable(spark, table, "k"), ReclusterOptions(trigger=trigger, **read)).run()
 
 
 def unmet(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> str:

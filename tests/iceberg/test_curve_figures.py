@@ -9,7 +9,7 @@ import pytest
 from tables import create_table
 
 from dbt_recluster.advice.cost_model import SCAN, THRESHOLDS, auto_depth
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import (
     ClusteredTable,
@@ -111,7 +111,7 @@ def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
     depths = []
     for weight in (0.001, 1_000_000):
         keyed = ClusteredTable(spark, table)
-        keyed.reads.follow(ReclusterOptions.parse(reads=[{"where": "customer = 17", "weight": weight}]).reads)
+        keyed.reads.follow(RECLUSTER_OPTIONS["reads"].read("reads", [{"where": "customer = 17", "weight": weight}]))
         depths.append(auto_depth(keyed).depth)
     assert depths == [THRESHOLDS[len(SCAN[2]) - 1], THRESHOLDS[0]]
 

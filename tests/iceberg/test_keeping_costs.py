@@ -13,7 +13,7 @@ from tables import create_table, make_even_table, planned, spark_settings
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.overview import table_overview
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (
@@ -156,7 +156,7 @@ def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
 
 def test_an_automatic_depth_holds_for_a_day(spark: Any, table: str) -> None:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions.parse(reads=reads(1000)).reads)
+    keyed.reads.follow(RECLUSTER_OPTIONS["reads"].read("reads", reads(1000)))
 
     def found(text: str) -> Any:
         spark.sql(f"alter table {table} set tblproperties ('{table_properties.AUTO_DEPTH}' = '{text}')")
@@ -186,7 +186,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
 
 def balance_of(spark: Any, table: str, weight: float) -> Any:
     keyed = ClusteredTable(spark, table, "k")
-    keyed.reads.follow(ReclusterOptions.parse(reads=reads(weight)).reads)
+    keyed.reads.follow(RECLUSTER_OPTIONS["reads"].read("reads", reads(weight)))
     return CostModel(keyed, Policy()).balance()
 
 

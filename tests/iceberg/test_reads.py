@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tables import make_even_table, recluster_keeping_rows
 
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.iceberg.predicates import MOST_RANGES, RangeParser
 from dbt_recluster.iceberg.session import internals
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
@@ -74,7 +74,7 @@ CASES: list[tuple[Any, str, Any]] = [
 
 def follow(table: ClusteredTable, reads: Any) -> list[str]:
     """Follow reads; return those that are left out."""
-    return table.reads.follow(ReclusterOptions.parse(reads=reads).reads)
+    return table.reads.follow(RECLUSTER_OPTIONS["reads"].read("reads", reads))
 
 
 def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:

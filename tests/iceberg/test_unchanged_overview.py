@@ -11,7 +11,7 @@ from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster, suspend_recluster
 
@@ -45,7 +45,7 @@ def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any
 def test_the_overview_of_an_unchanged_table_reads_no_block(
     spark: Any, name: str, reads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ReclusterOptions.parse(depth=2, block_rows=100, reads=reads)
+    options = replace(OPTIONS, reads=RECLUSTER_OPTIONS["reads"].read("reads", reads))
     assert seen(spark, name, options).verdict == "deep"
     Recluster(ClusteredTable(spark, name, "k"), options).run()
     with monkeypatch.context() as patched:

@@ -88,9 +88,8 @@ def cluster_or_skip(directory: Path) -> Iterator[Yarn]:
 
 def packed_environment(directory: Path) -> Path:
     """Return an archive of a virtual environment with what the driver and the executors need."""
-    pack = program(
-        "venv-pack", "yarn", "venv-pack", "setuptools", "numpy", "pyarrow>=23", "click", "duckdb>=2,<3", "fsspec"
-    )
+    packages = ("numpy", "pyarrow>=23", "click", "pydantic>=2.11", "duckdb>=2,<3", "fsspec")
+    pack = program("venv-pack", "yarn", "venv-pack", "setuptools", *packages)
     archive = directory / "environment.tar.gz"
     run(pack, "--quiet", "--prefix", pack.parents[1], "--output", archive)
     return archive

@@ -11,12 +11,14 @@ from dbt_recluster.clustering.options import (
     ReclusterOptions,
     When,
     is_query,
-    parse_after,
-    parse_reads,
-    parse_when,
     reads_as_text,
 )
 from dbt_recluster.exceptions import OptionError
+
+
+def parse(name: str, value: Any) -> Any:
+    return RECLUSTER_OPTIONS[name].read(name, value)
+
 
 QUERY = "-- of the dashboard\n(select 1 from t where d > 2)"
 DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
@@ -28,20 +30,19 @@ DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
         ([], ()),
         ("even", ()),
         (DAY, (DeclaredRead(DAY),)),
-        ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, 2.5))),
-        ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, 3.0),)),
+        ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, weight=2.5))),
+        ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, weight=3.0),)),
         ({"where": "values in (1, 2)"}, (DeclaredRead("values in (1, 2)"),)),  # whatever its first word
         (
             [QUERY, {"query": QUERY, "weight": 3}],
-            (DeclaredRead(QUERY, 1, True), DeclaredRead(QUERY, 3, True)),
+            (DeclaredRead(query=QUERY), DeclaredRead(query=QUERY, weight=3)),
         ),
     ],
 )
 def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: object) -> None:
-    reads = parse_reads("reads", value)
+    reads = parse("reads", value)
     assert reads == expected
-    assert parse_reads("reads", reads_as_text(reads)) == reads
-    assert ReclusterOptions.parse(reads=value).reads == reads
+    assert parse("reads", reads_as_text(reads)) == reads
     of_table = RECLUSTER_OPTIONS["reads"].of_table
     assert of_table({"recluster.option.reads": reads_as_text(reads)}) == reads
     assert of_table({}) is ReclusterOptions().reads is None  # those that the table records
@@ -63,7 +64,7 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: o
 )
 def test_a_value_that_is_no_read_is_refused(value: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse_reads("reads", value)
+        parse("reads", value)
 
 
 def test_queries_are_told_from_predicates() -> None:
@@ -75,16 +76,15 @@ def test_queries_are_told_from_predicates() -> None:
 
 
 def test_conditions_are_parsed() -> None:
-    assert parse_after("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
-    assert parse_after("after", {"days": "2", "hours": 0.5}) == After(days=2, hours=0.5)
-    assert parse_after("after", {"deleted": 1, "updated": "2"}) == After(deleted=1, updated=2)
+    assert parse("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
+    assert parse("after", {"days": "2", "hours": 0.5}) == After(days=2, hours=0.5)
+    assert parse("after", {"deleted": 1, "updated": "2"}) == After(deleted=1, updated=2)
     of_rows = {"query": QUERY, "selectivity": 0.5}
-    assert parse_when("when", of_rows) == (When(QUERY, selectivity=0.5),)
-    assert parse_when("when", ()) == ()
-    assert parse_when("when", [{"ratio": "70"}, {"ratio": 100}]) == (When(ratio=70), When(ratio=100))
+    assert parse("when", of_rows) == (When(QUERY, selectivity=0.5),)
+    assert parse("when", ()) == ()
+    assert parse("when", [{"ratio": "70"}, {"ratio": 100}]) == (When(ratio=70), When(ratio=100))
     of_query = {"query": QUERY, "opens": 40, "seconds": 2}
-    assert parse_when("when", [of_query, {"skipped": "0.5"}]) == (When(QUERY, 40, 2), When(skipped=0.5))
-    assert ReclusterOptions.parse(after=None, when=None).when == ()
+    assert parse("when", [of_query, {"skipped": "0.5"}]) == (When(QUERY, 40, 2), When(skipped=0.5))
     assert ReclusterOptions(when=(When(skipped=1),)).when == (When(skipped=1),)
 
 
@@ -112,8 +112,8 @@ WHEN: list[Any] = [
 def test_a_value_that_is_no_condition_is_refused() -> None:
     for value in AFTER:
         with pytest.raises(OptionError, match=r"^after must be a mapping of commits, rows, .*, not "):
-            parse_after("after", value)
+            parse("after", value)
     message = r"^when must be a mapping such as \{skipped: 0.9\}, .* begins with select or with .*, not "
     for value in WHEN:
         with pytest.raises(OptionError, match=message):
-            parse_when("when", value)
+            parse("when", value)

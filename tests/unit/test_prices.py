@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.advice.cost_model import PriceList, parse_prices
+from dbt_recluster.advice.cost_model import PriceList, Prices
+from dbt_recluster.clustering.options import parse_value
 from dbt_recluster.exceptions import OptionError
 
 GIVEN = {"currency": "EUR", "compute_hour": "3.20", "terabyte_scanned": 5}
@@ -12,9 +13,9 @@ PRICES = PriceList("EUR", 3.2, 5.0)
 
 
 def test_a_mapping_and_the_words_of_a_command_line() -> None:
-    assert parse_prices("prices", GIVEN) == PRICES
-    assert parse_prices("prices", "currency=EUR, compute_hour=3.20,terabyte_scanned=5") == PRICES
-    assert parse_prices("prices", "currency=EUR,compute_hour=0") == PriceList("EUR", 0.0)
+    assert parse_value(Prices, "prices", GIVEN) == PRICES
+    assert parse_value(Prices, "prices", "currency=EUR, compute_hour=3.20,terabyte_scanned=5") == PRICES
+    assert parse_value(Prices, "prices", "currency=EUR,compute_hour=0") == PriceList("EUR", 0.0)
 
 
 def test_only_known_amounts_have_a_price() -> None:
@@ -41,5 +42,5 @@ def test_only_known_amounts_have_a_price() -> None:
 )
 def test_a_value_that_is_no_price_is_refused(given: Any, error: str) -> None:
     with pytest.raises(OptionError) as raised:
-        parse_prices("var x", given)
+        parse_value(Prices, "var x", given)
     assert error in str(raised.value)

@@ -3,7 +3,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from dbt_recluster.clustering.options import parse_moment, parsed_moment
+from dbt_recluster.clustering.options import Moment, parse_value, parsed_moment
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.arguments import FORMAT, TABLE
@@ -24,7 +24,7 @@ def test_a_time_is_a_date_a_time_or_a_period_before_now() -> None:
         assert parsed_moment(value, NOW) == expected
     for value in ("lately", 7, "7", ["2026-01-01"], "7 months", ""):
         with pytest.raises(OptionError, match=r"^since must be a date"):
-            parse_moment("since", value)
+            parse_value(Moment, "since", value)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest_or_all() -> None:

@@ -49,13 +49,13 @@ EVERY_KEY: dict[str, Any] = {
 
 def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None:
     config = parse(**EVERY_KEY, materialized="table")
-    options = ReclusterOptions.parse(
+    options = ReclusterOptions(
         depth=2.5,
         final=True,
         strategy="peak",
         max_bytes=1536 * 2**20,
         where="id > 3",
-        reads=(DeclaredRead("id > 5"), DeclaredRead("id = 7", 3.0)),
+        reads=(DeclaredRead("id > 5"), DeclaredRead("id = 7", weight=3.0)),
         block_rows=1000,
     )
     assert config == ModelOptions(

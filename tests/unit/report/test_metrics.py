@@ -14,9 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dbt_recluster.advice.overview import Overview
+from dbt_recluster.clustering.options import parse_value
 from dbt_recluster.clustering.verdict import Verdict
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.report.prometheus import parse_metrics_file, write_metrics
+from dbt_recluster.report.prometheus import MetricsFile, write_metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
@@ -191,10 +192,10 @@ def test_only_a_regular_file_is_replaced_and_links_are_followed(tmp_path: Path) 
     circle.symlink_to(circle)
     os.mkfifo(pipe)
     for _ in range(2):  # a new file, then the file
-        write_metrics(TABLES, parse_metrics_file("metrics", str(link)))
+        write_metrics(TABLES, parse_value(MetricsFile, "metrics", str(link)))
         assert link.is_symlink()
         assert "dbt_recluster" in (tmp_path / "real/new.prom").read_text()
     broken = tmp_path / "nowhere" / "new.prom"
     for path in ("/dev/full", "/dev/stdout", pipe, circle, tmp_path, broken, "", "a\0b", 5):
         with pytest.raises(OptionError, match="metrics must be a file, or a new name in a directory"):
-            parse_metrics_file("metrics", path)
+            parse_value(MetricsFile, "metrics", path)
