@@ -66,7 +66,7 @@ def along(key: IntArray, block_rows: int) -> list[IntArray]:
 
 def in_boxes(curve: Curve, columns: Sequence[IntArray], block_rows: int, of_table: int) -> list[IntArray]:
     """Rows of each block that a merge writes, of a table of so many rows."""
-    rows, dimensions = Points.of(curve, arrow(columns), 1), len(columns)
+    rows, dimensions = Points.from_columns(curve, arrow(columns), 1), len(columns)
     tree = cut_into_boxes(rows, block_rows, curve.parts, dimensions * (of_table / block_rows) ** (-1 / dimensions))
     box = tree.box_of(rows.rank, np.random.default_rng(0).integers(0, SHARES, len(rows.rank)))
     order = np.argsort(box, kind="stable")
@@ -172,7 +172,7 @@ class Table:
         weight = np.concatenate(weights)
         drawn = arrow([np.concatenate(values) for values in columns])
         ascending = tuple(share > BEYOND for share in np.max(beyond, axis=0)) if beyond else ()
-        self.curve = replace(Curve.of(drawn, weight), ascending=ascending, newest=max(self._samples))
+        self.curve = replace(Curve.from_columns(drawn, weight), ascending=ascending, newest=max(self._samples))
         self.recorded = self.recorded or self.curve
 
     def planned(self, settled: BoolArray | None = None) -> Blocks:
@@ -183,7 +183,7 @@ class Table:
         curve_blocks = CurveBlocks(self.curve, *bounds, known, rows)
         level, run, added_by = map(self._of_blocks, ("level", "run", "added_by"))
         samples = {
-            load: Points.of(self.curve, arrow([column[sample] for column in self.columns]), 1)
+            load: Points.from_columns(self.curve, arrow([column[sample] for column in self.columns]), 1)
             for load, sample in self._samples.items()
         }
         layout = curve_blocks.layout(run, added_by, level, settled, samples)
@@ -341,7 +341,7 @@ def written(columns: list[IntArray], parts: Sequence[IntArray], block_rows: int 
 
 def at_once(columns: list[IntArray], block_rows: int = _BLOCK_ROWS) -> Table:
     """A table that one merge has written."""
-    parts = in_boxes(Curve.of(arrow(columns)), columns, block_rows, len(columns[0]))
+    parts = in_boxes(Curve.from_columns(arrow(columns)), columns, block_rows, len(columns[0]))
     return written(columns, parts, block_rows)
 
 
@@ -412,7 +412,7 @@ class Loads:
 
 def hilbert(columns: list[IntArray]) -> IntArray:
     """Places along a Hilbert curve through the ranks of the values."""
-    return Curve.of(arrow(columns)).index(arrow(columns))
+    return Curve.from_columns(arrow(columns)).index(arrow(columns))
 
 
 def means(after: Sequence[After]) -> After:

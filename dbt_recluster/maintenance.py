@@ -519,7 +519,7 @@ def estimate_clustering_cost(
             commas.
         now: The end of the past seven days, by default now.
     """
-    return CostModel.of(call.table, call.options(**options), now).estimate().priced(prices)
+    return CostModel.from_options(call.table, call.options(**options), now).estimate().priced(prices)
 
 
 @table_function

@@ -59,7 +59,7 @@ class RunVars:
     prices: Any = None  # for their costs
 
     @classmethod
-    def of(cls, var: Callable[..., Any]) -> RunVars:
+    def from_vars(cls, var: Callable[..., Any]) -> RunVars:
         """Read the project's vars and the environment; raise OptionError if one is wrong."""
         off_by = "" if AUTOMATIC_CLUSTERING.of_var(var) else "var"
         if text := os.environ.get(AUTOMATIC_CLUSTERING_ENV):
@@ -104,7 +104,7 @@ class DbtRun:
             if is_similar(name, _NAMES) and self.warn_once(f"var {name}"):
                 warn = macros["exceptions"]["warn"]
                 warn(f"there is no var or environment variable {name}; {did_you_mean(name, _NAMES)}")
-        return RunVars.of(macros["var"])
+        return RunVars.from_vars(macros["var"])
 
     def context(self, settings: RunVars, trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the settings."""

@@ -58,7 +58,7 @@ class ExistingTables:
         if not shown.is_redacted or self.session.missing_reason:
             return shown
         with as_dbt_errors():
-            return TableClustering.of_table(self.session.open(relation.render()).iceberg)
+            return TableClustering.from_table(self.session.open(relation.render()).iceberg)
 
     def is_iceberg(self, relation: BaseRelation) -> bool:
         """Return whether there is an Iceberg table of this name."""

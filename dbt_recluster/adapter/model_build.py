@@ -102,7 +102,7 @@ class ModelBuild:
         self._run.measure(self._macros, self._settings)
         self.warn_ignored(self._macros)
         options = options_of(node)
-        self._loaded = LoadedInto.of_config(node.config)
+        self._loaded = LoadedInto.from_config(node.config)
         key = options.cluster_by
         if key and key.note and self._run.warn_once(f"curve of {node.unique_id}"):
             logger.info(f"{node.name}: {key.note}")
@@ -378,4 +378,4 @@ class ModelBuild:
 def options_of(node: Any) -> ModelOptions:
     """Return the checked options of a node."""
     with as_dbt_errors(node):
-        return ModelOptions.of_config(node.config)
+        return ModelOptions.from_config(node.config)

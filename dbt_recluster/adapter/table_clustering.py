@@ -57,7 +57,7 @@ class TableClustering:
         return cls(properties.pop("sort-order", ""), properties)
 
     @classmethod
-    def of_table(cls, table: IcebergTable) -> TableClustering:
+    def from_table(cls, table: IcebergTable) -> TableClustering:
         """Read a loaded table."""
         return cls(sort_order_text(table), table.properties)
 
@@ -130,7 +130,7 @@ class LoadedInto:
     partition_by: tuple[str, ...] = ()  # the partition expressions
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> LoadedInto:
+    def from_config(cls, config: Mapping[str, Any]) -> LoadedInto:
         """Read a node's config."""
         strategy = config.get("incremental_strategy") or "append"
         given = config.get("partition_by") or ()

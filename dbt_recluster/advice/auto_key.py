@@ -84,7 +84,7 @@ class AutoKey:
     choices: tuple[KeyChoice, ...] = ()  # the last ones that changed it
 
     @classmethod
-    def of_table(cls, properties: Mapping[str, str]) -> AutoKey:
+    def from_properties(cls, properties: Mapping[str, str]) -> AutoKey:
         """Read the property; a malformed one counts as empty."""
 
         def figures(of: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def auto_key(
     ``found`` are keys that were tried by the known reads. Without ``tries`` it is its own, and the reason says whether
     it is time.
     """
-    now, state = datetime.now(timezone.utc), AutoKey.of_table(table.iceberg.properties)
+    now, state = datetime.now(timezone.utc), AutoKey.from_properties(table.iceberg.properties)
     table.reads.follow(options.reads)
     own, current = None, table.iceberg.current_snapshot()
     a_day = sum(map(table.reads.recorded.daily, table.reads.ranges))
@@ -218,5 +218,5 @@ def key_choices(table: ClusteredTable) -> list[HistoryEntry]:
     """Return the choices of a table's key as entries of its history."""
     return [
         HistoryEntry(of.at, (), "key", "auto", of.key, saved_bytes=of.saved, key_bytes=of.rewritten, reads=of.reads)
-        for of in AutoKey.of_table(table.iceberg.properties).choices
+        for of in AutoKey.from_properties(table.iceberg.properties).choices
     ]

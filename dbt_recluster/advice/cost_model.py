@@ -515,7 +515,7 @@ class CostModel:
         self._now = now
 
     @classmethod
-    def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
+    def from_options(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
         """Return the model of a table under some options; the table follows their reads from here on."""
         table.reads.follow(options.reads)
         return cls(table, with_depth(table, options).policy, now)

@@ -194,7 +194,7 @@ def _from_blocks(
         balance = CostModel(table, options.policy).balance()
         figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
     last, where = table.snapshots()[-1:], table.predicate(options.where)
-    recorded = RoundSummary.of(last[0]) if last and not exact else RoundSummary()
+    recorded = RoundSummary.from_snapshot(last[0]) if last and not exact else RoundSummary()
     depth, threshold = recorded.depth_after or 0.0, policy.threshold or 0.0
     # The fragmentation is recorded if the round left nothing to do. By level, that may be stuck or not.
     is_clear = depth <= threshold or not policy.by_level

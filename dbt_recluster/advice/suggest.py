@@ -390,7 +390,7 @@ class SampledRows:
 
     def curve(self, fields: Sequence[KeyField]) -> Curve:
         """Return the curve over some key items, by the values of their bounds."""
-        return Curve.of(self._bound_values(fields))
+        return Curve.from_columns(self._bound_values(fields))
 
     def _bound_values(self, fields: Sequence[KeyField]) -> list[pa.Array]:
         """Return the values of key items as bounds have them, (rows,) each."""
@@ -443,7 +443,7 @@ class SampledRows:
 
     def _in_boxes(self, key: ClusterKey, curve: Curve) -> tuple[IntArray, IntArray]:
         """Return the same of rows that are merged along a curve."""
-        points, columns = Points.of(curve, self._bound_values(key.on_curve), 1), len(key.on_curve)
+        points, columns = Points.from_columns(curve, self._bound_values(key.on_curve), 1), len(key.on_curve)
         block, partitions = np.empty(len(points.rows), np.int64), list[int]()
         for partition in np.unique(self._partition).tolist():
             place = np.flatnonzero(self._partition == partition)

@@ -143,7 +143,7 @@ class RoundSummary:
         return {f"{PREFIX}{name}": str(value) for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> RoundSummary:
+    def from_snapshot(cls, snapshot: Snapshot) -> RoundSummary:
         """Read the summary of a snapshot; what is missing or unreadable has its default."""
         texts = {f: snapshot.summary.get(f"{PREFIX}{f.name}") for f in fields(cls)}
         read: dict[Any, Any] = {"int": lambda text: whole_number(text) or 0, "float | None": parse_number}
@@ -198,7 +198,7 @@ def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
 
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
-    last, summary = members[-1], RoundSummary.of(members[-1])
+    last, summary = members[-1], RoundSummary.from_snapshot(members[-1])
     shared = {f.name for f in fields(HistoryEntry)} & vars(summary).keys()
     return HistoryEntry(
         at=last.at,

@@ -445,7 +445,7 @@ class ReclusterOptions:
     progress: ProgressCallback | None = None
 
     @classmethod
-    def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
+    def from_properties(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
         """Return the given options, checked before, each else as a table's properties record it, else its default."""
         given = {name: value for name, value in given.items() if value is not None}
         others = (option for option in RECLUSTER_OPTIONS.values() if option.name not in given)

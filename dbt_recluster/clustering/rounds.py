@@ -182,7 +182,7 @@ def merge_round(
     started, iceberg, metadata = time.monotonic(), table.iceberg, planned.blocks.metadata
     # Read before the merge: levels that another writer sets meanwhile belong to blocks that were not read.
     replaced = np.isin(np.arange(len(metadata)), np.concatenate(planned.sets))
-    levels = LevelChanges.of(iceberg, metadata, replaced)
+    levels = LevelChanges.from_blocks(iceberg, metadata, replaced)
     checkpoint = planned.checkpoint
     leaves_nothing = not planned.blocks.late and checkpoint.leaves_nothing(planned.candidates, planned.plan)
     limits = BlockLimits(checkpoint.policy.block_rows, table.block_bytes)

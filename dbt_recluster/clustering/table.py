@@ -108,7 +108,7 @@ class ClusteredTable:
 
     def options(self, **given: Any) -> ReclusterOptions:
         """Return the given options, each else as the table records it, else its default."""
-        return ReclusterOptions.of_table(self.iceberg.properties, **given)
+        return ReclusterOptions.from_properties(self.iceberg.properties, **given)
 
     @cached_property
     def columns(self) -> Columns:
@@ -179,12 +179,12 @@ class ClusteredTable:
     @property
     def suspension(self) -> Suspension | None:
         """The suspension of reclustering that has not ended, or None."""
-        return Suspension.of_table(self.iceberg.properties)
+        return Suspension.from_properties(self.iceberg.properties)
 
     @property
     def failure(self) -> Failure | None:
         """The failure of the last attempt to recluster the table, or None."""
-        return Failure.of_table(self.iceberg.properties)
+        return Failure.from_properties(self.iceberg.properties)
 
     def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.

@@ -102,7 +102,7 @@ class TableCurve:
     def samples(self, curve: Curve) -> dict[int, Points]:
         """Return the sampled rows as points of a curve."""
         loads = self.sampled.items()
-        return {load: Points.of(curve, sample.columns, sample.weight) for load, sample in loads}
+        return {load: Points.from_columns(curve, sample.columns, sample.weight) for load, sample in loads}
 
     def draw(self, blocks: BlockMetadata, *, before_merge: bool = False) -> dict[str, str]:
         """Draw the boundaries if there are none, or new loads; return the properties that record them.
@@ -142,7 +142,7 @@ class TableCurve:
             columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
             weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
         weight = np.concatenate(weights)
-        drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], weight)
+        drawn = Curve.from_columns([pa.concat_arrays(parts) for parts in columns], weight)
         drawn = replace(drawn, ascending=ascending, newest=newest if self._iceberg.branch else last)
         ids = self._iceberg.field_ids
         self.unrecorded = properties = as_properties(key, drawn, ids)

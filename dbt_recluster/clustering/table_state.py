@@ -30,7 +30,7 @@ class Suspension:
     reason: str | None = None
 
     @classmethod
-    def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
+    def from_properties(cls, properties: Mapping[str, str]) -> Suspension | None:
         """Return the suspension that a table records and that has not ended, or None.
 
         An unreadable record suspends indefinitely, since the time of its text.
@@ -68,7 +68,7 @@ class Failure:
         return cls(datetime.now(timezone.utc).isoformat(timespec="seconds"), error[:_LONGEST_ERROR])
 
     @classmethod
-    def of_table(cls, properties: Mapping[str, str]) -> Failure | None:
+    def from_properties(cls, properties: Mapping[str, str]) -> Failure | None:
         """Return the failure that a table records, or None."""
         return FAILURE.load(properties.get(FAILURE), lambda of: cls(str(of["at"]), str(of["error"])))
 

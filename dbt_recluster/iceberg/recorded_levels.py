@@ -47,7 +47,7 @@ class RecordedLevels:
     curve: str = ""  # a digest of the key if it has a curve
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
+    def from_properties(cls, properties: Mapping[str, str]) -> RecordedLevels:
         """Read a table's properties; a malformed one is ignored."""
         return LEVELS.load(properties.get(LEVELS), cls._of_json) or cls()
 
@@ -119,9 +119,9 @@ class LevelChanges:
     obsolete: frozenset[int]  # the numbers of those that have none once all block sets are replaced
 
     @classmethod
-    def of(cls, table: IcebergTable, blocks: BlockMetadata, replaced: BoolArray) -> LevelChanges:
+    def from_blocks(cls, table: IcebergTable, blocks: BlockMetadata, replaced: BoolArray) -> LevelChanges:
         """Read the levels of a table before a merge of those of its n blocks that are ``replaced``, bool (n,)."""
-        planned = RecordedLevels.of(table.properties)
+        planned = RecordedLevels.from_properties(table.properties)
         number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
         live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
         if table.has_other_branches:
@@ -135,7 +135,7 @@ class LevelChanges:
         ``added`` has the level of each snapshot of the commit, by id; ``all_replaced`` says whether it replaces all
         block sets.
         """
-        (_, curve), now = key_id(table), RecordedLevels.of(table.properties)
+        (_, curve), now = key_id(table), RecordedLevels.from_properties(table.properties)
         if now.curve != curve:
             now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
@@ -156,7 +156,7 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     unknown = np.zeros(len(blocks), dtype=np.int64)
     if LEVELS not in table.properties:
         return unknown, unknown
-    recorded = RecordedLevels.of(table.properties)
+    recorded = RecordedLevels.from_properties(table.properties)
     # The digest binds the levels of a curve to the ids of its columns.
     if recorded.curve != curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
         return unknown, unknown
@@ -210,7 +210,7 @@ def reclustered_rows_removed(table: IcebergTable, snapshot_id: int, rounds: Mapp
 
     removed = records(table.java.snapshot(snapshot_id).removedDataFiles(io))
     sequence, rows = (np.array([whole_number(r[place]) or 0 for r in removed], np.int64) for place in (1, 2))
-    exact = RecordedLevels(RecordedLevels.of(table.properties).by_number)
+    exact = RecordedLevels(RecordedLevels.from_properties(table.properties).by_number)
     ours = np.isin(sequence, [number for number in rounds.values() if number]) | (exact.look_up(sequence) >= 0)
     if not sequence.all():
         added = (table.java.snapshot(round_id).addedDataFiles(io) for round_id in rounds)

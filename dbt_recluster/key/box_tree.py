@@ -55,7 +55,7 @@ class Points(NamedTuple):
     rows: FloatArray
 
     @classmethod
-    def of(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
+    def from_columns(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
         """Return the points of values of each column, (m,), that stand for ``rows`` each, (m,) or one number."""
         rank, lower = (np.ascontiguousarray(curve.ranks(columns, first=f).T) for f in (False, True))
         return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))

@@ -40,7 +40,7 @@ class Curve:
     newest: int = 0  # the sequence number of the last load among the rows that were cut; 0 if unknown
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
+    def from_columns(cls, columns: Sequence[pa.Array], weights: FloatArray | None = None, bits: int = BITS) -> Curve:
         """Cut columns, (n,) each, into 2**bits equal shares of rows, given the rows of each value, float (n,), or None.
 
         NULL and NaN cut nothing; a column without other values is cut anywhere.

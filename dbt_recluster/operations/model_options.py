@@ -88,7 +88,7 @@ class ModelOptions:
     written: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
+    def from_config(cls, config: Mapping[str, Any]) -> ModelOptions:
         """Read a node's config, in which ``meta: {recluster: ...}`` overrides keys of the same meaning.
 
         ``meta.recluster`` is for dbt-recluster alone, so a model can be an exception to a folder's ``+cluster_by``.

@@ -125,7 +125,7 @@ def _left_as_loaded(
 
 def recluster_estimate(call: Call, given: ReclusterOptions) -> ReclusterEstimate:
     """Return what a recluster of the call's table would cost and gain."""
-    return CostModel.of(call.table, given).recluster(call.table.predicate(given.where))
+    return CostModel.from_options(call.table, given).recluster(call.table.predicate(given.where))
 
 
 def gain_first(calls: list[Call]) -> list[Call]:

@@ -88,7 +88,7 @@ def target_of(node: Node, *, required: bool = False) -> Target:
     """Return the table of a node as a target."""
     options, error = None, None
     try:
-        options = ModelOptions.of_config(node["config"])
+        options = ModelOptions.from_config(node["config"])
     except ReclusterError as e:
         file = node.get("original_file_path")
         error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"

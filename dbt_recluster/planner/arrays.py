@@ -135,7 +135,7 @@ class Intervals:
     size: int  # number of places
 
     @classmethod
-    def of_closed(cls, first: IntArray, last: IntArray) -> Intervals:
+    def from_closed(cls, first: IntArray, last: IntArray) -> Intervals:
         """Closed ranges, (n,) each, on an axis of their ends alone."""
         ranks, size = dense_ranks(np.concatenate([first, last]))
         return cls(ranks[: len(first)], ranks[len(first) :] + 1, size)
@@ -197,7 +197,7 @@ class Segments(NamedTuple):
     covered: Intervals  # the segments that each block covers
 
     @classmethod
-    def of(cls, lower: IntArray, upper: IntArray, group: IntArray) -> Segments:
+    def from_intervals(cls, lower: IntArray, upper: IntArray, group: IntArray) -> Segments:
         """Cut the axis of each group of m half-open intervals: begins, greater ends, and groups, int64 (m,) each."""
         groups, count = dense_ranks(group)
         both, places = np.concatenate([groups, groups]), np.concatenate([lower, upper])

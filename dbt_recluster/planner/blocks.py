@@ -201,7 +201,7 @@ class Blocks:
             deleted=None
             if deleted is None or row_counts is None
             else np.minimum(whole_numbers("deleted", deleted, n), row_counts),
-            reads=None if reads is None else ReadEnds.of(reads, place_reads(columns, n), ranks, points),
+            reads=None if reads is None else ReadEnds.from_reads(reads, place_reads(columns, n), ranks, points),
             layout=layout,
         )
 
@@ -231,7 +231,7 @@ def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
     """Find the extents of blocks whose bounds differ in one column, by their ranks and runs."""
     unnarrowed = np.zeros(len(run), np.bool_)
     known = np.flatnonzero((run > 0) & (lower < upper))
-    segments = Segments.of(lower[known], upper[known], run[known])
+    segments = Segments.from_intervals(lower[known], upper[known], run[known])
     depth, place = segments.covered.depth(), np.arange(len(segments.begins))
     if (depth <= 1).all():
         return Extents(lower, upper, lower, upper, unnarrowed)

@@ -49,7 +49,7 @@ class Candidates:
     partition: IntArray
 
     @classmethod
-    def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
+    def from_blocks(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
         """Select the blocks that a plan may rewrite.
 
         Fixed blocks and levels from ``max_level`` up are excluded. So are blocks that no merge narrows or makes fuller:
@@ -102,7 +102,7 @@ class Candidates:
 
     def cells(self, member: IntArray | slice = slice(None)) -> Intervals:
         """Cells of all candidates, or of those at these positions, (m,), on the axis of their own ends."""
-        return Intervals.of_closed(self.first[member], self.last[member])
+        return Intervals.from_closed(self.first[member], self.last[member])
 
     def units(self, member: IntArray | slice = slice(None)) -> Intervals:
         """Units of all candidates, or of those at these positions, (m,), ascending, on the axis of their own 2m units.
@@ -254,7 +254,7 @@ class SetArrays:
 
     def in_order(self, order: IntArray) -> SetArrays:
         """The sets at these positions, int64 (k,), in their order."""
-        return SetArrays.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
+        return SetArrays.from_ranges(self.start[order], self.start[order] + self.size[order], self.member)
 
     def at(self, position: IntArray) -> SetArrays:
         """The sets with these positions of the candidates, (c,), for members."""
@@ -266,7 +266,7 @@ class SetArrays:
         return SetArrays(np.concatenate([self.member, later.member]), start)
 
     @classmethod
-    def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> SetArrays:
+    def from_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> SetArrays:
         """A set of each range of places in ``member``, int64 (sets,) each."""
         return cls(member[places_within(start, end)[0]], np.cumsum(end - start) - (end - start))
 
@@ -286,7 +286,7 @@ class WorstDepth(NamedTuple):
         return self.depth / self.threshold
 
     @classmethod
-    def of(cls, depth: FloatArray, threshold: FloatArray, by_reads: bool = False) -> WorstDepth:
+    def from_partitions(cls, depth: FloatArray, threshold: FloatArray, by_reads: bool = False) -> WorstDepth:
         """Choose among k partitions, float64 (k,) each, k at least 1."""
         code = int(np.argmax(depth / threshold))
         return cls(float(depth[code]), float(threshold[code]), by_reads, partition=code)

@@ -52,7 +52,7 @@ def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) 
         stretches = np.flatnonzero(np.diff(label, prepend=-1))
     neighbours = _Neighbours(weight[member], small[member], anchor, policy.block_rows)
     start, end = neighbours.compactions(stretches, np.append(stretches[1:], len(member)))
-    return SetArrays.of_ranges(start, end, member)
+    return SetArrays.from_ranges(start, end, member)
 
 
 def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:

@@ -285,4 +285,4 @@ def curve_of_bounds(
     for low, high, unknown in zip(lower, upper, unbounded, strict=True):
         known = pc.if_else(pa.array(~unknown), high, pa.scalar(None, high.type)) if unknown.any() else high
         columns.append(pa.concat_arrays([low, known]))
-    return Curve.of(columns, np.concatenate([weight, weight]))
+    return Curve.from_columns(columns, np.concatenate([weight, weight]))

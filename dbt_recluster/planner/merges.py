@@ -114,7 +114,7 @@ def reveals_less(blocks: Blocks, sets: SetArrays) -> BoolArray:
     if not (hidden | extents.unnarrowed).any():
         return np.ones(len(sets), np.bool_)
     known = np.flatnonzero((blocks.run > 0) & (extents.shown_lower < extents.shown_upper))
-    segments = Segments.of(extents.shown_lower[known], extents.shown_upper[known], blocks.run[known])
+    segments = Segments.from_intervals(extents.shown_lower[known], extents.shown_upper[known], blocks.run[known])
     stays = np.ones(len(blocks), np.bool_)
     stays[sets.member] = False
     # Several blocks of the run overlap here now, and only one of them stays.
@@ -143,11 +143,11 @@ class Gain:
     depth: IntArray  # blocks over each cell, int32 (cells,)
 
     @classmethod
-    def of(cls, blocks: Blocks, sets: SetArrays) -> Gain:
+    def from_sets(cls, blocks: Blocks, sets: SetArrays) -> Gain:
         """Compute the gain of each set."""
         cells = blocks.cells
         members = cells.take(sets.member)
-        segments = Segments.of(members.begin, members.end, sets.set_of_member)
+        segments = Segments.from_intervals(members.begin, members.end, sets.set_of_member)
         return cls(blocks, sets, segments, np.maximum(segments.covered.depth() - 1, 0), cells.depth())
 
     def lowers_average(self, expected: IntArray, block_rows: int) -> BoolArray:
@@ -226,7 +226,7 @@ def written_blocks(blocks: Blocks, sets: SetArrays, expected: IntArray, block_ro
     rows = np.full(len(member), block_rows) if blocks.rows is None else blocks.rows[member]
     if blocks.deleted is not None:
         rows = rows - blocks.deleted[member]
-    distribution = _Distribution.of(lower, upper, rows.astype(np.float64), set_of_member)
+    distribution = _Distribution.from_blocks(lower, upper, rows.astype(np.float64), set_of_member)
 
     # A set is cut into k blocks at k + 1 places, its ends included.
     set_of_cut, number = np.repeat(np.arange(len(sets)), expected + 1), numbers_within(expected + 1)
@@ -258,7 +258,7 @@ class _Distribution(NamedTuple):
     total: FloatArray  # rows of each set, float64 (sets,)
 
     @classmethod
-    def of(cls, lower: FloatArray, upper: FloatArray, rows: FloatArray, block_set: IntArray) -> _Distribution:
+    def from_blocks(cls, lower: FloatArray, upper: FloatArray, rows: FloatArray, block_set: IntArray) -> _Distribution:
         at = np.unique(np.concatenate([lower, upper]))
         low, high = np.searchsorted(at, lower), np.searchsorted(at, upper)
         wide = low < high

@@ -142,7 +142,7 @@ def read_depth(blocks: Blocks) -> float:
 
 def _levels(blocks: Blocks) -> dict[str, dict[str, float]]:
     levels, of_block = np.unique(blocks.level, return_inverse=True)
-    depths = Segments.of(blocks.lower, blocks.upper + 1, of_block).covered.depths()
+    depths = Segments.from_intervals(blocks.lower, blocks.upper + 1, of_block).covered.depths()
     rows = np.zeros(len(blocks)) if blocks.rows is None else blocks.rows
     # Sums of rows, and those of bytes below, are less than 2**53, so floats hold them exactly.
     columns = (np.bincount(of_block, values).astype(np.int64).tolist() for values in (None, rows, depths))

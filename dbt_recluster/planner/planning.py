@@ -174,7 +174,7 @@ class _Planner:
     def _pays(self, sets: SetArrays) -> BoolArray:
         """Whether each set lowers a depth, leaves fewer blocks, or rewrites a block with many deleted rows."""
         eligible, policy, in_blocks = self.eligible, self.policy, sets.at(self.eligible.position)
-        gain, expected = Gain.of(eligible.blocks, in_blocks), self.expected_blocks(sets)
+        gain, expected = Gain.from_sets(eligible.blocks, in_blocks), self.expected_blocks(sets)
         pays = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
         pays |= sets.total(eligible.deleted_share >= policy.deleted_share) > 0
         return pays & reveals_less(eligible.blocks, in_blocks)
@@ -299,7 +299,7 @@ def _expected_depth(eligible: Candidates, sets: SetArrays) -> IntArray:
     untouched[sets.member] = False
     first = np.append(sets.least(eligible.first), eligible.first[untouched])
     last = np.append(sets.greatest(eligible.last), eligible.last[untouched])
-    cells = Intervals.of_closed(first, last)
+    cells = Intervals.from_closed(first, last)
     return cells.take(slice(len(sets))).greatest(cells.depth())
 
 

@@ -60,7 +60,7 @@ class Policy:
 
     def candidates(self, blocks: Blocks) -> Candidates:
         """Return the blocks that a plan may rewrite."""
-        return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
+        return Candidates.from_blocks(blocks, self.full_block, self.max_level, self.deleted_share)
 
     @property
     def by_level(self) -> bool:

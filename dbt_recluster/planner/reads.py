@@ -69,7 +69,7 @@ class ReadEnds:
     below: FloatArray
 
     @classmethod
-    def of(cls, reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
+    def from_reads(cls, reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
         """Weigh the ends of placed reads at the ranks of the blocks' lower and then upper bounds, int64 (2n,)."""
         weight = _weights(reads.weight, len(placed.lower))
         single = placed.lower == placed.upper

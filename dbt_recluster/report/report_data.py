@@ -66,7 +66,7 @@ def report_data(
 ) -> ReportData:
     """Collect the data of a table's report, with its line of the overview unless that is given."""
     overview = overview or table_overview(table, options, prices=prices)
-    costs = CostModel.of(table, options)
+    costs = CostModel.from_options(table, options)
     ids = _last_recluster(table.iceberg.snapshots())
     moments = [table.blocks(snapshot_id=snapshot_id) for snapshot_id in (None, *ids)]
     now, *around = _drawn_blocks(table, moments)

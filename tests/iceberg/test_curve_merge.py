@@ -32,7 +32,7 @@ def values(spark: Any, name: str, key: ClusterKey) -> tuple[pa.Array, list[pa.Ar
 
 
 def make_curve(items: Sequence[pa.Array], bits: int = 10) -> Curve:
-    curve = Curve.of(items, bits=bits)
+    curve = Curve.from_columns(items, bits=bits)
     assert curve is not None
     return curve
 

@@ -156,7 +156,9 @@ def test_sorted_loads_that_ascend_are_drawn_by_the_merge_that_writes_them(
     assert before.key_curve.current.newest < blocks.sequence.max() == after.newest
 
 
-TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3})
+TEXTS = as_properties(
+    parse_cluster_key("hilbert(a, b)"), Curve.from_columns([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3}
+)
 
 
 # What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.

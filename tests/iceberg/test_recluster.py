@@ -148,7 +148,7 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     append(spark, name, 3000, 3000, files=3)
     options = ReclusterOptions(final=True, depth=1, where="v = 'few'", block_rows=1000)
     table = ClusteredTable(spark, name, "k")
-    estimate = CostModel.of(table, options).recluster(table.predicate(options.where))
+    estimate = CostModel.from_options(table, options).recluster(table.predicate(options.where))
     result = Recluster(table, options).run()
     assert (estimate.blocks, estimate.average_depth) == (3, result.average_depth_before) == (3, 3.0)
     assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))

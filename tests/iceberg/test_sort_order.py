@@ -278,7 +278,7 @@ def test_levels_are_for_one_key(spark: Any, schema: str, there: str, version: in
     append(spark, name, 800, 400, files=4)
     assert levels(spark, name).count(0) == 4  # though an unsorted table gives all blocks the same sort order id
     assert recluster_keeping_rows(spark, name, there, depth=1, block_rows=100).rounds
-    recorded = RecordedLevels.of(IcebergTable.load(spark, name).properties)
+    recorded = RecordedLevels.from_properties(IcebergTable.load(spark, name).properties)
     assert bool(recorded.curve) is ("hilbert" in there)
     assert max(levels(spark, name)) > 0
     change(spark, name, CURVE)

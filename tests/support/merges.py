@@ -50,7 +50,7 @@ def merge_groups(
     merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
     with merge_method(method):
         merged = merger.merge(partition_scan(table, blocks), groups)
-    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
+    levels = LevelChanges.from_blocks(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
     RoundCommit(table, blocks.snapshot_id, merged, levels).run()
     if refusals is not None:
         refusals += [group.not_native for group in merged]

@@ -373,7 +373,7 @@ def raise_java(spark: Any, name: str, message: str) -> None:
 
 def recorded_levels(spark: Any, name: str) -> dict[int, int]:
     """The levels that a table has recorded, by the snapshot that added the blocks: its id, or sequence number."""
-    return dict(RecordedLevels.of(IcebergTable.load(spark, name).properties).by_number)
+    return dict(RecordedLevels.from_properties(IcebergTable.load(spark, name).properties).by_number)
 
 
 def levels(spark: Any, name: str) -> list[int]:

@@ -26,7 +26,7 @@ def test_the_key_changes_at_most_once_for_each_doubling(
         if not state.waits(now, rows, a_day):
             keys = [KeyCosts(f"k{number}", *of) for number, of in enumerate(costs)]
             found = compare_keys(KeyCosts("", 2e12), keys)
-            state = AutoKey.of_table({"recluster.auto_key": state.compared(now, rows, a_day, found).text()})
+            state = AutoKey.from_properties({"recluster.auto_key": state.compared(now, rows, a_day, found).text()})
             changes += [state] if found.pays else []
     for before, after in pairwise(changes):
         assert after.rows >= 2 * before.rows or after.reads >= 2 * before.reads
@@ -38,9 +38,9 @@ def test_the_key_changes_at_most_once_for_each_doubling(
 def test_a_damaged_record_counts_as_none() -> None:
     found = Comparison(KeyCosts("k", 1.0), 1e9, 1.0)
     whole = AutoKey().compared(START, 10, 1.0, found).text()
-    assert AutoKey.of_table({"recluster.auto_key": whole}).choices[0].key == "k"
+    assert AutoKey.from_properties({"recluster.auto_key": whole}).choices[0].key == "k"
     for part, damaged in (('"reads":1.0', '"reads":Infinity'), ('"saved":1', '"saved":{},"x":1'), ('"k"', '"k; drop"')):
-        assert AutoKey.of_table({"recluster.auto_key": whole.replace(part, damaged)}) == AutoKey()
+        assert AutoKey.from_properties({"recluster.auto_key": whole.replace(part, damaged)}) == AutoKey()
 
 
 @given(BYTES, COSTS)

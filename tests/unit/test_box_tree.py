@@ -43,8 +43,8 @@ class Rows(NamedTuple):
 def ranked(columns: list[list[int]], bits: int, seed: int = 0) -> Rows:
     """Rows of values, each column of which is cut into equal shares."""
     arrays = [pa.array(column, pa.int64()) for column in columns]
-    curve = Curve.of(arrays, bits=bits)
-    points = Points.of(curve, arrays, 1)
+    curve = Curve.from_columns(arrays, bits=bits)
+    points = Points.from_columns(curve, arrays, 1)
     share = np.random.default_rng(seed).integers(0, SHARES, len(points.rank))
     return Rows(points, share, curve.parts)
 

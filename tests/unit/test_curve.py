@@ -46,7 +46,7 @@ def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, dat
     type_, strategy = VALUES[kind]
     sample = data.draw(st.lists(st.none() | strategy, max_size=40))
     values = data.draw(st.lists(st.none() | strategy, max_size=20))
-    curve = Curve.of([pa.array(sample, type_)], bits=3)
+    curve = Curve.from_columns([pa.array(sample, type_)], bits=3)
     (ends,) = (column.to_pylist() for column in curve.boundaries)
     assert len(ends) == 7
     assert list(map(place, ends)) == sorted(map(place, ends))
@@ -56,7 +56,7 @@ def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, dat
 
 def test_rows_beyond_an_ascending_column_follow_all_others() -> None:
     columns = [pa.array([1, 8, 9, 2, None, 9]), pa.array([7.0, 1.0, 2.0, math.nan, 9.0, None])]
-    drawn = Curve.of([pa.array(range(9)), pa.array(np.arange(9.0))], bits=2)
+    drawn = Curve.from_columns([pa.array(range(9)), pa.array(np.arange(9.0))], bits=2)
     assert [above.tolist() for above in drawn.beyond(columns)] == [
         [False, True, True, False, False, True],
         [True, False, False, True, True, False],
@@ -74,9 +74,9 @@ def test_rows_beyond_an_ascending_column_follow_all_others() -> None:
 
 def test_parts_have_equal_shares_of_rows_for_which_weights_stand() -> None:
     column = pa.array(np.random.default_rng(0).lognormal(size=100_000))
-    (ranks,) = Curve.of([column], bits=4).ranks([column])
+    (ranks,) = Curve.from_columns([column], bits=4).ranks([column])
     assert np.abs(np.bincount(ranks, minlength=16) - 6_250).max() <= 1
-    weighted = Curve.of([pa.array([1, 2, 3])], np.array([1.0, 1.0, 2.0]), bits=2)
+    weighted = Curve.from_columns([pa.array([1, 2, 3])], np.array([1.0, 1.0, 2.0]), bits=2)
     assert weighted.boundaries[0].to_pylist() == [2, 3, 3]
 
 

@@ -65,7 +65,7 @@ SAMPLES: dict[str, pa.Array] = {
 
 
 def curve_of(*columns: pa.Array) -> Curve:
-    return Curve.of(columns)
+    return Curve.from_columns(columns)
 
 
 INT_AND_TEXT = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]), IDS)

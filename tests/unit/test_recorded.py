@@ -23,7 +23,7 @@ NUMBERS = st.integers(1, 2**63 - 1)
 def packed(levels: RecordedLevels) -> RecordedLevels:
     text = levels.packed()
     assert len(text) <= LEVELS.longest
-    return RecordedLevels.of({LEVELS: text})
+    return RecordedLevels.from_properties({LEVELS: text})
 
 
 def looked_up(levels: RecordedLevels, numbers: list[int]) -> list[int]:

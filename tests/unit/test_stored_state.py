@@ -26,9 +26,9 @@ SINCE = "2026-01-01T00:00:00+00:00"
 
 def test_levels_a_suspension_and_changes_are_kept() -> None:
     levels = {"recluster.levels": '{"curve":"3fd0c7a9e112","old":[5,1],"levels":{"2":"HF","1":"bO"}}'}
-    assert RecordedLevels.of(levels) == RecordedLevels({7: 2, 12: 2, 40: 1}, 5, 1, "3fd0c7a9e112")
+    assert RecordedLevels.from_properties(levels) == RecordedLevels({7: 2, 12: 2, 40: 1}, 5, 1, "3fd0c7a9e112")
     suspended = f'{{"since": "{SINCE}", "by": "etl", "until": null, "reason": "a \\"reason\\" \\u00e9"}}'
-    kept = Suspension.of_table({"recluster.suspended": suspended})
+    kept = Suspension.from_properties({"recluster.suspended": suspended})
     assert kept == Suspension(SINCE, "etl", None, 'a "reason" é')
     changes = '{"rows": 5, "commits": 1, "snapshot": 77, "total": 100, "since": 1700000000}'
     assert Changes.parse(changes) == Changes(5, 1, 77, 100, 1700000000)
@@ -59,7 +59,7 @@ def test_boundaries_of_a_curve_are_kept() -> None:
     }
     key, ids = parse_cluster_key("hilbert(a, b)"), {"a": 1, "b": 2}
     kept = recorded_curve(properties, key, ids)
-    drawn = Curve.of([pa.array(np.arange(8)), pa.array(list("abcdéfgh"))])
+    drawn = Curve.from_columns([pa.array(np.arange(8)), pa.array(list("abcdéfgh"))])
     assert (kept.ascending, kept.newest) == ((False, False), 0)
     again = recorded_curve(as_properties(key, drawn, ids), key, ids)
     assert [ends.to_pylist() for ends in kept.boundaries] == [ends.to_pylist() for ends in again.boundaries]
@@ -74,7 +74,7 @@ def test_a_property_is_copied_as_its_name() -> None:
 # What is no record under any property.
 NONE = (None, "", "{", "[]", "7", "null", "[" * 100_000, '{"version": 2}')
 READ: dict[str, tuple[Callable[[str | None], Any], Any]] = {
-    "levels": (lambda text: RecordedLevels.of({} if text is None else {LEVELS: text}), RecordedLevels()),
+    "levels": (lambda text: RecordedLevels.from_properties({} if text is None else {LEVELS: text}), RecordedLevels()),
     "changes": (Changes.parse, None),
     "reads": (RecordedReads.parse, RecordedReads()),
     "checkpoint": (lambda text: CHECKPOINT.load(text, lambda record: record["partitions"]), None),
@@ -122,15 +122,15 @@ def test_a_record_that_is_damaged_too_long_or_of_a_later_version_is_lost(name: s
 )
 def test_a_text_that_is_no_record_suspends_without_an_end(text: str) -> None:
     """Whoever wrote it wanted no recluster."""
-    assert Suspension.of_table({SUSPENDED: text}) == Suspension(text)
+    assert Suspension.from_properties({SUSPENDED: text}) == Suspension(text)
 
 
 def test_a_suspension_ends_at_its_time() -> None:
     past = Suspension(SINCE, until="2026-01-02")
-    assert Suspension.of_table({SUSPENDED: SUSPENDED.dump(asdict(past))}) is None
+    assert Suspension.from_properties({SUSPENDED: SUSPENDED.dump(asdict(past))}) is None
     # Whatever zone the record has, it is shown in UTC, as all times are.
     future = Suspension("2026-01-01T02:00:00+02:00", "etl", "2999-01-01", 'a "reason"')
-    read = Suspension.of_table({SUSPENDED: SUSPENDED.dump(asdict(future))})
+    read = Suspension.from_properties({SUSPENDED: SUSPENDED.dump(asdict(future))})
     assert read == replace(future, since=SINCE, until="2999-01-01T00:00:00+00:00")
     assert str(read) == '2026-01-01 00:00:00 UTC by etl until 2999-01-01 00:00:00 UTC: a "reason"'
-    assert Suspension.of_table({}) is None
+    assert Suspension.from_properties({}) is None

@@ -91,7 +91,7 @@ def take_samples(
     is_sorted = iter(_are_sorted(numbers(rows, _FILE), numbers(rows, "place"), np.cumsum(is_new), files))
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
-    ranked = None if curve is None or key.leading else Points.of(curve, curve_values(keys, key), counts)
+    ranked = None if curve is None or key.leading else Points.from_columns(curve, curve_values(keys, key), counts)
     values, group_number = [keys[name].combine_chunks() for name in names], numbers(keys, _GROUP)
     samples = []
     for number, group in enumerate(groups):

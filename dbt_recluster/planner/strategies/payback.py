@@ -66,7 +66,7 @@ def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) ->
     of a partition, instead of its counters, lets every key range have its own schedule.
     """
     depth = candidates.reducible_depths()
-    depths = PartDepths.of(candidates, depth, candidates.partition, threshold)
+    depths = PartDepths.from_candidates(candidates, depth, candidates.partition, threshold)
     deep = depths.depth > depths.threshold
     if not deep.any():
         return no_sets(), depths.worst
@@ -99,16 +99,20 @@ class PartDepths:
     worst: WorstDepth  # the read depth if it is known, unless the average depth alone exceeds its threshold
 
     @classmethod
-    def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, threshold: FloatArray) -> PartDepths:
+    def from_candidates(
+        cls, candidates: Candidates, depth: IntArray, part: IntArray, threshold: FloatArray
+    ) -> PartDepths:
         """Compare parts with these depths of blocks, int32 (c,), with their thresholds, float64 (parts,)."""
         average = average_depths(depth, part, len(threshold))
         if candidates.blocks.reads is None:
-            return cls(average, threshold, np.zeros(len(threshold), np.bool_), WorstDepth.of(average, threshold))
+            return cls(
+                average, threshold, np.zeros(len(threshold), np.bool_), WorstDepth.from_partitions(average, threshold)
+            )
         read = np.round(read_depths(candidates, part, len(threshold)), 4)
-        by_reads, worst = read > threshold, WorstDepth.of(read, threshold, by_reads=True)
+        by_reads, worst = read > threshold, WorstDepth.from_partitions(read, threshold, by_reads=True)
         compared, threshold = np.where(by_reads, read, average), np.where(by_reads, threshold, threshold / EVEN_SHARE)
         if (compared > threshold).any() and not by_reads.any():
-            worst = WorstDepth.of(compared, threshold)
+            worst = WorstDepth.from_partitions(compared, threshold)
         return cls(compared, threshold, by_reads, worst)
 
 
@@ -163,14 +167,14 @@ def _sets_down_to(
     candidates: Candidates, depth: IntArray, part: IntArray, threshold: FloatArray, limits: SetLimits
 ) -> SetArrays:
     """Select sets that bring every part down to its threshold, float64 (parts,)."""
-    depths = PartDepths.of(candidates, depth, part, threshold)
+    depths = PartDepths.from_candidates(candidates, depth, part, threshold)
     deep = depths.depth > depths.threshold
     member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
     if len(member) == 0:
         return no_sets()
     part = part[member]
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
-    groups = AgeGroups.of(candidates, member, part, by_reads)
+    groups = AgeGroups.from_candidates(candidates, member, part, by_reads)
     merged = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.threshold))
     sets = rank_sets(groups, merged, limits)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
@@ -201,7 +205,7 @@ class AgeGroups:
         return len(self.intervals)
 
     @classmethod
-    def of(
+    def from_candidates(
         cls, candidates: Candidates, member: IntArray, part: IntArray, by_reads: BoolArray | None = None
     ) -> AgeGroups:
         """Steps 5 to 11: group one or more candidates by age, and weigh the benefit of merging each against its cost.

@@ -56,7 +56,7 @@ def peaks(candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, a
         cells = candidates.cells(member)
         depth = cells.depth()
         average = average_depths(cells.greatest(depth), partition, partitions)
-        worst = max(worst, WorstDepth.of(average, threshold), key=lambda one: one.excess)
+        worst = max(worst, WorstDepth.from_partitions(average, threshold), key=lambda one: one.excess)
         stuck = (np.bincount(partition, minlength=partitions) == 2) & (level >= _GIVE_UP_LEVEL)
         deep = (average > threshold) & ~stuck
         if deep.any():
@@ -75,7 +75,7 @@ def peaks(candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, a
             sets = sets.then(formed.in_order(np.argsort(-own_depth(candidates, formed), kind="stable")))
             waiting[candidates.partition[formed.member]] = False
     average = average_depths(candidates.cells().depths(), candidates.partition, partitions)
-    of_all = WorstDepth.of(average, threshold)
+    of_all = WorstDepth.from_partitions(average, threshold)
     if of_all.excess > 1 or worst.excess <= 1:
         worst = of_all._replace(by_level=worst.excess <= 1 < of_all.excess)
     return sets, worst
@@ -134,7 +134,7 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
     if (removed(sets)[average > threshold] == 0).any():
         # Measuring the gain of every bucket lets the next one have its turn, but takes time.
         sets = select(limits)
-    return sets, WorstDepth.of(average, threshold)
+    return sets, WorstDepth.from_partitions(average, threshold)
 
 
 def block_widths(candidates: Candidates) -> IntArray:

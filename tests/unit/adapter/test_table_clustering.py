@@ -31,7 +31,7 @@ ROW_GROUPS = "write.parquet.row-group-size-bytes"
 
 
 def desired(**config: Any) -> ModelOptions:
-    return ModelOptions.of_config(config).resolve(Columns.parse(TYPES))
+    return ModelOptions.from_config(config).resolve(Columns.parse(TYPES))
 
 
 def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
@@ -88,7 +88,7 @@ def test_a_change_of_configs_converges_in_one_alter(models: list[tuple[dict[str,
             continue
         assert table.sort_order == ", ".join(f"{f.transform.text(f.column)} ASC NULLS FIRST" for f in key.leading)
         assert (recorded_key(table.properties), table.properties["owner"]) == (key, "Ann")
-        assert ReclusterOptions.of_table(table.properties) == model.recluster
+        assert ReclusterOptions.from_properties(table.properties) == model.recluster
         options = {name for name in recorded if name.startswith("recluster.option.")}
         assert len(options) == len(config.keys() - {"cluster_by", "sort_on_load"})
         assert {table.properties[f"{METRICS}{field.column}"] for field in key.fields} == {"full"}
@@ -114,7 +114,7 @@ def test_the_statements_of_a_new_key_and_of_a_changed_one() -> None:
 
 def test_row_groups_of_wide_tables_are_larger() -> None:
     types = {f"c{i}": "int" for i in range(200)}
-    config = ModelOptions.of_config({"cluster_by": "c7"}).resolve(Columns.parse(types))
+    config = ModelOptions.from_config({"cluster_by": "c7"}).resolve(Columns.parse(types))
     assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
 
 
@@ -182,7 +182,7 @@ def key(text: str = CURVE) -> ClusterKey:
 
 
 def boundaries() -> dict[str, str]:
-    curve = Curve.of([pa.array(range(5000), pa.int64())] * 2)
+    curve = Curve.from_columns([pa.array(range(5000), pa.int64())] * 2)
     assert curve is not None
     return as_properties(key(), curve, {name: number for number, name in enumerate(LOADED_TYPES, 1)})
 
@@ -242,9 +242,9 @@ def test_spark_distributes_no_load_that_its_query_sorts(
     cluster_by: str, config: dict[str, Any], before: str | None, after: str | None
 ) -> None:
     """Before boundaries are drawn, and after."""
-    options = ModelOptions.of_config({"cluster_by": cluster_by, **config}).resolve(LOADED)
+    options = ModelOptions.from_config({"cluster_by": cluster_by, **config}).resolve(LOADED)
     order = "p ASC NULLS FIRST" if cluster_by == LED else ""
-    into = LoadedInto.of_config({"materialized": "incremental", **config})
+    into = LoadedInto.from_config({"materialized": "incremental", **config})
     for recorded, mode in (({}, before), (boundaries(), after)):
         change = clustering_change(options, TableClustering(order, {MODE: "hash", **recorded}), None, into)
         assert change.set_properties.get(MODE) == mode

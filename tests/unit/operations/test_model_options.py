@@ -17,11 +17,11 @@ from dbt_recluster.planner import Policy
 
 
 def parse(**config: Any) -> ModelOptions:
-    return ModelOptions.of_config(config)
+    return ModelOptions.from_config(config)
 
 
 def of_table(**options: str) -> ReclusterOptions:
-    return ReclusterOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
+    return ReclusterOptions.from_properties({f"recluster.option.{name}": value for name, value in options.items()})
 
 
 def test_the_defaults_of_a_model_and_of_a_table_are_the_same() -> None:
@@ -71,7 +71,7 @@ def test_every_key_means_the_same_in_meta_in_an_env_var_and_in_a_table() -> None
     assert parse(**texts) == config
     assert parse(meta={"recluster": {"reads": "project"}}).records_reads
     recorded = config.properties()
-    assert ReclusterOptions.of_table(recorded) == options
+    assert ReclusterOptions.from_properties(recorded) == options
     assert MODEL_OPTIONS["automatic_clustering"].of_table(recorded) is False
 
 
@@ -154,7 +154,7 @@ def test_a_name_that_is_none_of_ours_is_answered_with_the_one_that_is_meant_or_a
 
 def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
-    options = ReclusterOptions.of_table(properties, depth=2, where=None, dry_run=True)
+    options = ReclusterOptions.from_properties(properties, depth=2, where=None, dry_run=True)
     assert options == ReclusterOptions(depth=2, max_bytes=10 * 2**30, dry_run=True)
 
 

@@ -43,7 +43,7 @@ def arrow(columns):
 
 
 def curve_over(columns, bits=BITS):
-    return Curve.of(arrow(columns), bits=bits)
+    return Curve.from_columns(arrow(columns), bits=bits)
 
 
 def along(curve, columns, group=None):
@@ -68,7 +68,7 @@ def table_of(columns, order, block_rows=64):
 
 def points_of(curve, columns):
     """Rows as ranks."""
-    return Points.of(curve, arrow(columns), 1)
+    return Points.from_columns(curve, arrow(columns), 1)
 
 
 def cut(curve, columns, rows, block_rows, per_block, random):

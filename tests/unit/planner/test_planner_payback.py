@@ -35,7 +35,7 @@ def age_groups(draw, parts=1):
     n = len(eligible)
     chosen = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
     part = 2 * eligible.partition + (np.arange(n) % parts).astype(np.int32)
-    return eligible, AgeGroups.of(eligible, np.arange(n), part) if n else None, chosen
+    return eligible, AgeGroups.from_candidates(eligible, np.arange(n), part) if n else None, chosen
 
 
 def units(groups):
@@ -171,7 +171,7 @@ def test_without_levels_loads_follow_from_width():
     """Eight runs in one, and one load over it: no level says so."""
     blocks = of_runs([(a, b, 0) for a, b, _ in run(64, 0)] + run(8, 0, shift=0.3))
     eligible = Policy(block_rows=100).candidates(blocks)
-    groups = AgeGroups.of(eligible, np.arange(len(eligible)), 2 * eligible.partition)
+    groups = AgeGroups.from_candidates(eligible, np.arange(len(eligible)), 2 * eligible.partition)
     assert [len(blocks) for blocks in groups.by_age] == [8, 64]
 
 
@@ -220,7 +220,7 @@ def test_the_steps_of_the_documented_example():
     part = split_keys(candidates, np.zeros(1))  # step 4
     assert (units.begin[0], units.end[0]) == (0, 4)  # step 5, of A
     assert rows_over(units, candidates.rows)[:2] / 100 == pytest.approx([1.7, 5.0], abs=0.05)  # step 6, of A and E
-    groups = AgeGroups.of(candidates, np.arange(7), part)  # steps 7 and 8
+    groups = AgeGroups.from_candidates(candidates, np.arange(7), part)  # steps 7 and 8
     assert groups.group.tolist() == [1, 0, 0, 1, 0, 1, 1]
     assert [age.tolist() for age in groups.by_age] == [[1, 2, 4], [0, 3, 5, 6]]
     loads = loads_of_level(candidates.level)
