@@ -122,35 +122,35 @@ class Request:
     operation: Operation
     arguments: Mapping[str, Any]
     tables: tuple[str, ...]
-    namespace: str | None = _option("NAME", "every table of a namespace that has a cluster key: lake.sales")
+    namespace: str | None = _option("NAME", "Every table of a namespace that has a cluster key: lake.sales")
     catalog: str | None = _option(
-        "NAME", "every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
+        "NAME", "Every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
     )
     manifest: Path | None = _option(
         "FILE", "dbt's target/manifest.json: every table with cluster_by, or those that are named", type=Path
     )
     run_results: Path | None = _option("FILE", "dbt's target/run_results.json: only what that run has built", type=Path)
     select: tuple[str, ...] = _option(
-        "NAME...", "only these nodes, by name or unique id; - reads the lines of dbt ls --output json", multiple=True
+        "NAME...", "Only these nodes, by name or unique id; - reads the lines of dbt ls --output json", multiple=True
     )
     map: Mapping[str, str] = _option(
         "NAME=CATALOG", "Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated", **_PAIRS
     )
-    lake: str | None = _option("PATH", "the `path` of a profile with `method: embedded`, whose Spark works there")
+    lake: str | None = _option("PATH", "The `path` of a profile with `method: embedded`, whose Spark works there")
     conf: Mapping[str, str] = _option(
-        "KEY=VALUE", "a setting of the Spark session, unless spark-submit starts it; may be repeated", **_PAIRS
+        "KEY=VALUE", "A setting of the Spark session, unless spark-submit starts it; may be repeated", **_PAIRS
     )
     properties_file: Path | None = _option(
-        "FILE", "a file of such settings, as spark-submit takes it; those of --conf win", type=Path
+        "FILE", "A file of such settings, as spark-submit takes it; those of --conf win", type=Path
     )
     every: float | None = _option(
         "INTERVAL",
-        "stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a "
+        "Stay, and recluster the tables that have changed at each interval, such as 5m, those that gain most for a "
         "byte first; with --json, one line for each pass",
         type=lambda text: parse_interval("--every", text),
     )
-    json: bool = _option("", "print nothing but one line of JSON to standard output")
-    debug: bool = _option("", "print the traceback of an error to standard error")
+    json: bool = _option("", "Print nothing but one line of JSON to standard output")
+    debug: bool = _option("", "Print the traceback of an error to standard error")
 
 
 @contextmanager
