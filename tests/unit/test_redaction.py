@@ -171,5 +171,6 @@ def test_known_secrets_are_hidden_anywhere(secrets: list[str], text: str, shown:
 
 def test_a_secret_of_a_command_is_hidden_to_its_end() -> None:
     secret = "a=b c&d"
-    for words in (["--key", secret], ["--password", secret], [f"--hive-conf=x.password={secret}"], [f"password={secret}"]):
+    pairs = [f"--hive-conf=x.password={secret}"], [f"password={secret}"]
+    for words in (["--key", secret], ["--password", secret], *pairs):
         assert secret in secrets_in_command(["wrapper", *words])
