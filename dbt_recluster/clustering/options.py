@@ -179,7 +179,7 @@ _EITHER = {"oneOf": [{"required": ["where"]}, {"required": ["query"]}]}
 class DeclaredRead:
     """A declared query, or the predicate of one, on the table's columns."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid", "json_schema_extra": _EITHER}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "json_schema_extra": _EITHER}
 
     where: Text | None = None
     query: _Query | None = None
@@ -249,7 +249,7 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
 class After:
     """Limits since the last recluster, of which one has to be reached; ``share`` is changed rows / all rows."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid", "json_schema_extra": {"minProperties": 1}}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "json_schema_extra": {"minProperties": 1}}
 
     rows: _Positive | None = None
     commits: _Positive | None = None
@@ -269,7 +269,7 @@ class After:
 class When:
     """Limits of an example query, of all known reads, or of the table."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid", "json_schema_extra": {"minProperties": 1}}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "json_schema_extra": {"minProperties": 1}}
 
     query: _Query | None = None  # an example query
     opens: _Positive | None = None  # the most blocks that it may open; below 1, a share of the table's

@@ -283,3 +283,14 @@ def test_a_scan_finds_files_whose_rows_are_not_of_their_partition(spark: Any, sc
     scan, paths = partition_scan(table.iceberg, blocks), blocks.path.to_pylist()
     assert scan.filter is not None
     assert (scan.paths(), list(scan.tasks(paths)), list(scan.metrics(paths))) == ([], paths, paths)
+
+
+def test_a_scan_finds_files_of_a_partition_column_that_was_renamed_since(spark: Any, schema: str) -> None:
+    name = create_table(spark, f"{schema}.t", "k bigint, n int, m int", partitioned="truncate(2, n)")
+    spark.sql(f"insert into {name} values (1, 1, 5), (2, 4, 5)")
+    for old, new in [("n", "renamed"), ("m", "n")]:
+        spark.sql(f"alter table {name} rename column {old} to {new}")
+        table = ClusteredTable(spark, name, "k")
+        blocks = table.metadata()
+        scan, paths = partition_scan(table.iceberg, blocks), sorted(blocks.path.to_pylist())
+        assert sorted(scan.paths()) == sorted(scan.tasks(paths)) == sorted(scan.metrics(paths)) == paths

@@ -167,3 +167,10 @@ def test_long_texts_take_no_time(text: str) -> None:
 def test_known_secrets_are_hidden_anywhere(secrets: list[str], text: str, shown: str) -> None:
     hide(secrets)
     assert without_known_secrets(text) == shown
+
+
+def test_a_secret_of_a_command_is_hidden_to_its_end() -> None:
+    secret = "a=b c&d"
+    pairs = [f"--hive-conf=x.password={secret}"], [f"password={secret}"]
+    for words in (["--key", secret], ["--password", secret], *pairs):
+        assert secret in secrets_in_command(["wrapper", *words])

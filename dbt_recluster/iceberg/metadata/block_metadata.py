@@ -329,10 +329,13 @@ def partition_scan(table: IcebergTable, blocks: BlockMetadata) -> SnapshotScan:
     if columns is None or has_equality_deletes or not 0 < len(specs) <= MOST_PARTITIONS:
         return scan
     schema, partitions = table.java.newScan().useSnapshot(blocks.snapshot_id).schema(), list[FilterExpression]()
+    schema_now = table.java.schema()
     for number, spec_id in specs.items():
         conditions = []
         for of_spec in table.spec_fields(spec_id):
             source, transform = schema.findColumnName(of_spec["source-id"]), of_spec["transform"]
+            if source != schema_now.findColumnName(of_spec["source-id"]):
+                return scan  # specs have the names of the table, which Iceberg looks for
             value = blocks.partition_values[columns[spec_id][str(of_spec["field-id"])]][number]
             if source is None or transform == "void" or not any(is_kind(value.type) for is_kind in _COMPARED):
                 continue

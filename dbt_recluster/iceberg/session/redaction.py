@@ -69,11 +69,12 @@ def secrets_in_command(words: Sequence[object]) -> list[str]:
     texts = list(map(str, words))
     secrets = secrets_in({"": " ".join(texts)})
     for option, word in zip(["", *texts], texts, strict=False):
-        name, is_pair, value = word.lstrip("-").removeprefix("conf=").partition("=")
-        if is_pair:
-            secrets += secrets_in({name: value})
-        elif option.startswith("-") and not word.startswith("-"):
+        if option.startswith("-") and not word.startswith("-"):
             secrets += secrets_in({option: word})
+        name, is_pair, value = word.lstrip("-").partition("=")
+        while is_pair:  # as --conf=NAME=VALUE has it
+            secrets += secrets_in({name: value})
+            name, is_pair, value = value.partition("=")
     return secrets
 
 
