@@ -98,6 +98,10 @@ def _value(text: str) -> str:
     return text
 
 
+def _path(text: str) -> Path:
+    return Path(_value(text))
+
+
 def _pairs(_context: click.Context, _option: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     if not all(name.strip() and separator for name, separator, _ in pairs):
@@ -127,9 +131,11 @@ class Request:
         "NAME", "Every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables"
     )
     manifest: Path | None = _option(
-        "FILE", "dbt's target/manifest.json: every table with cluster_by, or those that are named", type=Path
+        "FILE", "dbt's target/manifest.json: every table with cluster_by, or those that are named", type=_path
     )
-    run_results: Path | None = _option("FILE", "dbt's target/run_results.json: only what that run has built", type=Path)
+    run_results: Path | None = _option(
+        "FILE", "dbt's target/run_results.json: only what that run has built", type=_path
+    )
     select: tuple[str, ...] = _option(
         "NAME...", "Only these nodes, by name or unique id; - reads the lines of dbt ls --output json", multiple=True
     )
@@ -141,7 +147,7 @@ class Request:
         "KEY=VALUE", "A setting of the Spark session, unless spark-submit starts it; may be repeated", **_PAIRS
     )
     properties_file: Path | None = _option(
-        "FILE", "A file of such settings, as spark-submit takes it; those of --conf win", type=Path
+        "FILE", "A file of such settings, as spark-submit takes it; those of --conf win", type=_path
     )
     every: float | None = _option(
         "INTERVAL",

@@ -43,7 +43,7 @@ _Item = Annotated[Text, Expected(ALLOWED, schema={"type": "string", "minLength":
 
 
 def _key(value: Any) -> ClusterKey | None:
-    return None if value == [] or is_auto(value) else parse_cluster_key(value)
+    return None if (isinstance(value, list) and not value) or is_auto(value) else parse_cluster_key(value)
 
 
 @dataclass(frozen=True)

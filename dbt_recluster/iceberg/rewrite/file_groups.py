@@ -136,8 +136,8 @@ class RewrittenGroup:
         return sum(int(file.fileSizeInBytes()) for file in self.files)
 
 
-# What a writer yields: the number of a group, and its new files or the reason why it did not write them.
-Written = tuple[int, RewrittenGroup | str]
+# What a writer returns: of each group, by its number, the new files or the reason why it did not write them.
+Written = dict[int, RewrittenGroup | str]
 
 
 def writers_text(refusals: Iterable[str | None]) -> str:

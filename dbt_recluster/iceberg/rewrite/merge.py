@@ -87,11 +87,9 @@ class Merger:
         native = NativeWriter(self.table, pending, self.key, self.curve)
         refused = {plan.number: native.refusal(plan) for plan in plans}
         if fit := [plan for plan in plans if refused[plan.number] is None]:
-            for number, result in native.write(fit, jobs):
-                if isinstance(result, str):
-                    refused[number] = result
-                else:
-                    rewritten[number] = result
+            written = native.write(fit, jobs)
+            rewritten |= {number: group for number, group in written.items() if not isinstance(group, str)}
+            refused |= {number: reason for number, reason in written.items() if isinstance(reason, str)}
             for number, difference in verifier.differences(rewritten).items():
                 refused[number] = f"verification: {difference}"
                 logger.warning("%s: the native writer %s. Spark's takes over.", self.table.name, difference)
@@ -99,8 +97,7 @@ class Merger:
         for reason in {reason for reason in refused.values() if reason}:
             logger.debug("%s: blocks are written by Spark: %s", self.table.name, reason)
         left = {plan.number: plan for plan in plans if plan.number not in rewritten}
-        for number, group in SparkWriter(self.table, pending, self.key, self.curve).write(list(left.values()), jobs):
-            rewritten[number] = group
+        rewritten |= SparkWriter(self.table, pending, self.key, self.curve).write(list(left.values()), jobs)
         for number, difference in verifier.differences({n: rewritten[n] for n in left}).items():
             raise merge_error(self.table, left[number].group, difference)
         return refused

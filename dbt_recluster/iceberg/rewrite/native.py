@@ -14,7 +14,7 @@ import re
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby, pairwise
@@ -396,37 +396,37 @@ class NativeWriter:
         columns = self.table.columns()
         return NativeKey(self.key, columns.types, self.curve, columns=columns.names, file_name=self._file_name)
 
-    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[Written]:
-        """Write groups; yield each, or the reason why it was not written."""
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Written:
+        """Write groups, except those for which the result has a reason."""
         tasks = list[list[Piece]]()
         results = self._run(plans, tasks, jobs)
         if isinstance(results, str):
             self._report(results)
-            yield from ((plan.number, results) for plan in plans)
-            return
+            return {plan.number: results for plan in plans}
         refused = {number: result for number, _, result in results if isinstance(result, str)}
         written = chain.from_iterable(files for *_, files in results if not isinstance(files, str))
         locations = {file.location for file in written}
-        kept: set[str] = set()
+        groups: Written = {**refused}
         try:
+            kept: set[str] = set()
             for plan in plans:
                 if plan.number in refused:
-                    yield plan.number, refused[plan.number]
                     continue
                 parts = sorted((first, files) for number, first, files in results if number == plan.number)
                 files = [file for _, files in parts for file in files if not isinstance(file, str)]
-                group = RewrittenGroup(plan.group, tuple(self._data_files(plan.group, files)))
+                data_files = tuple(self._data_files(plan.group, files))
+                groups[plan.number] = RewrittenGroup(plan.group, data_files)
                 kept |= {file.location for file in files}
-                yield plan.number, group
+            # Attempts that Spark ran beside those whose results it took.
+            if len(task_attempts(self.table.spark, self._job.id)) > len(tasks):
+                locations |= set(self._paths(tasks))
+            delete_files(self.table, locations - kept)
         except BaseException as e:
-            discard_files(self.table, sorted(locations - kept), e)
+            discard_files(self.table, sorted(locations), e)
             raise
-        # Attempts that Spark ran beside those whose results it took.
-        if len(task_attempts(self.table.spark, self._job.id)) > len(tasks):
-            locations |= set(self._paths(tasks))
-        delete_files(self.table, locations - kept)
         for reason in {reason for reason in refused.values() if reason.startswith("packages")}:
             self._report(reason)
+        return groups
 
     def _run(self, plans: Sequence[GroupPlan], tasks: list[list[Piece]], jobs: RoundJobs) -> list[PieceResult] | str:
         """Divide groups among ``tasks`` and run these; return the reason if that fails."""

@@ -55,18 +55,20 @@ class SparkWriter:
     key: ClusterKey
     curve: Curve | None
 
-    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> Iterator[tuple[int, RewrittenGroup]]:
-        """Write groups, and yield each."""
-        spec_of = attrgetter("group.spec_id")
-        for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
-            of_job = list(members)
-            files = self._write(of_job, jobs, spec_id)
-            try:
+    def write(self, plans: Sequence[GroupPlan], jobs: RoundJobs) -> dict[int, RewrittenGroup]:
+        """Write groups; return each by its number."""
+        spec_of, groups, written = attrgetter("group.spec_id"), dict[int, RewrittenGroup](), list[Any]()
+        try:
+            for spec_id, members in groupby(sorted(plans, key=spec_of), key=spec_of):
+                of_job = list(members)
+                files = self._write(of_job, jobs, spec_id)
+                written += files
                 merged = assign_files(self.table, files, [plan.group for plan in of_job])
-            except BaseException as e:
-                discard_files(self.table, [str(file.location()) for file in files], e)
-                raise
-            yield from ((plan.number, group) for plan, group in zip(of_job, merged, strict=True))
+                groups |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
+        except BaseException as e:
+            discard_files(self.table, [str(file.location()) for file in written], e)
+            raise
+        return groups
 
     def _write(self, plans: Sequence[GroupPlan], jobs: RoundJobs, spec_id: int) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
