@@ -86,7 +86,7 @@ def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
 
 def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, Any]:
     """Make a table in 8 loads over the whole key range, recluster it to the end, check its rows."""
-    from dbt_recluster.maintenance import clustering_history, recluster
+    from dbt_recluster.api import clustering_history, recluster
 
     rows = mb * 2**20 // ROW_BYTES
     spark.sql(f"create table {name} (k bigint, v binary) using iceberg")

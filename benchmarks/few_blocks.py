@@ -18,7 +18,7 @@ import command
 import numpy as np
 from workloads import FloatArray, Table
 
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.api import recluster
 from dbt_recluster.planner import Policy, plan
 from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
 

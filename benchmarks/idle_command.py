@@ -64,7 +64,7 @@ def make_tables(tables: Sequence[str], settings: dict[str, str]) -> None:
     """Make well clustered tables in a process of its own, whose Spark ends with it."""
     text = f"""
 from dbt_recluster.iceberg.session import local_spark, starter
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.api import recluster
 settings = {settings!r}
 spark = starter.start_spark({{**settings, **local_spark.iceberg_settings(settings)}})
 spark.sql("create schema lake.s")

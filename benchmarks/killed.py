@@ -56,7 +56,7 @@ def main() -> None:
 
 def run(spark: Any, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return how often the table was found as before and as after, and what was left behind."""
-    from dbt_recluster.maintenance import recluster
+    from dbt_recluster.api import recluster
 
     chance = random.Random(1)
     spark.sql(f"create table {TABLE} (id bigint, k int, v string) using iceberg")
@@ -104,8 +104,8 @@ def run(spark: Any, directory: Path, options: argparse.Namespace) -> dict[str, A
 
 def merge(directory: str) -> None:
     """Recluster the table; say when its merge begins and when it has ended."""
+    from dbt_recluster.api import recluster
     from dbt_recluster.clustering.result import Progress
-    from dbt_recluster.maintenance import recluster
 
     spark = open_session(Path(directory), of_directory())
 

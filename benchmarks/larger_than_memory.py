@@ -42,8 +42,8 @@ def main() -> None:
 
 def run(spark: Any, loads: str, native: str, rows: int) -> dict[str, Any]:
     """Make a table of so many rows in 8 loads and recluster it to the end."""
+    from dbt_recluster.api import clustering_history, recluster
     from dbt_recluster.iceberg.rewrite.native import SWITCH
-    from dbt_recluster.maintenance import clustering_history, recluster
 
     spark.conf.set(SWITCH, native)
     name = f"lake.db.{loads}_{native}"

@@ -44,10 +44,10 @@ def main() -> None:
 
 def run(spark: Any, files: int, partitions: int = 0) -> dict[str, Any]:
     """Return the figures."""
+    from dbt_recluster.api import recluster
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
     from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
     from dbt_recluster.key.cluster_key import parse_cluster_key
-    from dbt_recluster.maintenance import recluster
 
     partitioned = "partitioned by (d)" if partitions else ""
     spark.sql(f"create table {TABLE} (k bigint, v string, d int) using iceberg {partitioned}")

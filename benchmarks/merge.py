@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 import command
 import duckdb
 
+from dbt_recluster.api import recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session import embedded
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import recluster
 
 KEY = parse_cluster_key("l_shipdate")
 LOADS = 8

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sessions import random_rows
 from tables import local_path
 
-from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.api import clustering_information, recluster
 
 READS = 20
 LOAD_ROWS, BLOCK_ROWS = 20_000, 10_000

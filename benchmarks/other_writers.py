@@ -296,8 +296,8 @@ def _key(ids: Any) -> Any:
 
 def recluster_until(catalog: str, directory: str, table: str) -> None:
     """Recluster the table to the end, again and again, until a file named ``stop`` appears."""
+    from dbt_recluster.api import recluster
     from dbt_recluster.exceptions import ConcurrentChangeError
-    from dbt_recluster.maintenance import recluster
 
     spark = shared(catalog, Path(directory))
     figures: Counter[str] = Counter()

@@ -169,8 +169,8 @@ class Lake:
         return re.findall(r"\w+", self.keys[name].removeprefix("hilbert"))
 
     def _create(self, schema: str, name: str) -> str:
+        from dbt_recluster.api import ClusteredTable
         from dbt_recluster.iceberg.sort_order import TableChange
-        from dbt_recluster.maintenance import ClusteredTable
 
         table = f"lake.{schema}.{name}"
         rows = self.spark.table(f"source_{name}").limit(0)
@@ -270,16 +270,16 @@ class Lake:
         return int(statistics.mean(file.fileSizeInBytes() for load in self.loads[name] for file in load))
 
     def _recluster(self, schema: str, name: str, native: bool = True, **options: Any) -> None:
+        from dbt_recluster.api import ClusteredTable, recluster
         from dbt_recluster.iceberg.rewrite.native import SWITCH
-        from dbt_recluster.maintenance import ClusteredTable, recluster
 
         self.spark.conf.set(SWITCH, str(native).lower())
         table = ClusteredTable(self.spark, f"lake.{schema}.{name}", self.keys[name])
         recluster(self.spark, table, block_rows=self.options.block_rows, trigger="run", **options)
 
     def _recluster_auto(self, schema: str, name: str, load: int, rate: int) -> None:
+        from dbt_recluster.api import ClusteredTable, forget_reads, import_reads
         from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
-        from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
         # All loads come on one day here, so the log is that of so many days, and the threshold is chosen again.
         if load & (load - 1) == 0:

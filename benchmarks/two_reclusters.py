@@ -50,7 +50,7 @@ def main() -> None:
 
 def race(spark: Any, worker: list[str], table: str, processes: int) -> dict[str, Any]:
     """Let so many processes recluster a table with overlapping loads; check its rows."""
-    from dbt_recluster.maintenance import clustering_information
+    from dbt_recluster.api import clustering_information
 
     spark.sql(f"create table {table} (id bigint, k int) using iceberg")
     for load in range(LOADS):
@@ -76,9 +76,9 @@ def race(spark: Any, worker: list[str], table: str, processes: int) -> dict[str,
 
 def work(directory: Path, catalog: str, table: str) -> None:
     """Recluster to the end, but wait for the word before the first commit; tell what was done."""
+    from dbt_recluster.api import recluster
     from dbt_recluster.exceptions import ConcurrentChangeError
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
-    from dbt_recluster.maintenance import recluster
 
     spark = open_session(directory, of_rest(catalog))
     commit = IcebergTable.commit

@@ -123,7 +123,7 @@ def run_load(variables: dict[str, Any], what: list[str]) -> dict[str, dict[str, 
 
 def bytes_per_block(spark: Any, options: argparse.Namespace) -> int:
     """How large a file of Iceberg's own sort has to be to hold as many rows as one of our blocks."""
-    from dbt_recluster.maintenance import clustering_information
+    from dbt_recluster.api import clustering_information
 
     info = clustering_information(spark, f"analytics.{options.models[0]}")
     return int(info["total_bytes"] / info["total_rows"] * options.block_rows)
@@ -138,8 +138,8 @@ def query_days() -> list[date]:
 
 def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
     """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
+    from dbt_recluster.api import ClusteredTable, clustering_information
     from dbt_recluster.iceberg.predicates import Predicate
-    from dbt_recluster.maintenance import ClusteredTable, clustering_information
 
     clustered = ClusteredTable(spark, table, "l_shipdate")
     info = clustering_information(spark, clustered)

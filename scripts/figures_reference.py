@@ -72,11 +72,11 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.advice.cost_model import ReclusterEstimate
     from dbt_recluster.advice.overview import Overview
     from dbt_recluster.advice.suggest import KeyCandidate
+    from dbt_recluster.api import MEASURED_FACTS, OPERATIONS
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.clustering.verdict import VERDICTS
-    from dbt_recluster.maintenance import MEASURED_FACTS, OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     parts = {

@@ -22,7 +22,7 @@ class Docstrings(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Rewrite the docstring of one object."""
-        if isinstance(obj, Function) and obj.path.startswith("dbt_recluster.maintenance.") and obj.decorators:
+        if isinstance(obj, Function) and obj.path.startswith("dbt_recluster.api.") and obj.decorators:
             function = getattr(import_module(obj.path.rpartition(".")[0]), obj.name, None)
             if (declared := getattr(function, "__wrapped__", None)) is not None:
                 _show_as_function(obj, function, declared)

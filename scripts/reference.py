@@ -96,7 +96,7 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
-    from dbt_recluster.maintenance import OPERATIONS, well_clustered
+    from dbt_recluster.api import OPERATIONS, well_clustered
     from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, meaning_of
 
     parts = [
@@ -128,7 +128,7 @@ def operations() -> str:
 
 def macros() -> str:
     """Return the macros of the operations, which hand their arguments to the adapter."""
-    from dbt_recluster.maintenance import OPERATIONS
+    from dbt_recluster.api import OPERATIONS
 
     lines = [
         f"{{% macro {name}(table=none) %}}"
@@ -140,7 +140,7 @@ def macros() -> str:
 
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros."""
-    from dbt_recluster.maintenance import OPERATIONS
+    from dbt_recluster.api import OPERATIONS
     from dbt_recluster.operations.arguments import FORMAT, TABLE
 
     table = {"name": TABLE.name, "type": "any", "description": TABLE.meaning}
@@ -150,7 +150,7 @@ def macros_documentation() -> str:
 
 def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
-    from dbt_recluster.maintenance import well_clustered
+    from dbt_recluster.api import well_clustered
     from dbt_recluster.operations.arguments import arguments_of, meaning_of
 
     model = {"name": "model", "type": "relation", "description": "The table; dbt fills it in."}

@@ -26,8 +26,8 @@ from dbt_recluster.key.columns import Columns
 from dbt_recluster.names import join_parts, name_parts
 
 if TYPE_CHECKING:
+    from dbt_recluster.api import ClusteredTable
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
-    from dbt_recluster.maintenance import ClusteredTable
 
 
 class ClusteringSession:
@@ -66,7 +66,7 @@ class ClusteringSession:
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
-        from dbt_recluster.maintenance import ClusteredTable
+        from dbt_recluster.api import ClusteredTable
 
         return ClusteredTable(self.spark, relation)
 

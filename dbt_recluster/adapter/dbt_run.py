@@ -29,12 +29,12 @@ from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
+from dbt_recluster.api import OPERATIONS, ReclusterResult
 from dbt_recluster.clustering.options import AUTO
 from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError, SubmitError
 from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.iceberg.session.redaction import redact
-from dbt_recluster.maintenance import OPERATIONS, ReclusterResult
 from dbt_recluster.operations.arguments import AUTOMATIC_CLUSTERING, BUDGET, FORMAT, METRICS, PRICES, TABLE
 from dbt_recluster.operations.declaration import Answer, Call, RunBudget, Spending, record_metrics
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, ModelOptions, is_similar

@@ -365,7 +365,7 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
-            from dbt_recluster.maintenance import OPERATIONS
+            from dbt_recluster.api import OPERATIONS
 
             meant = did_you_mean(macro_name, OPERATIONS)
             if not meant or "could not find a macro" not in str(e.msg):

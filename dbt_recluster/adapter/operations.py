@@ -18,11 +18,11 @@ from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.adapter.existing_tables import ExistingTables
+from dbt_recluster.api import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.table_state import FailureFile
 from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
-from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, read_arguments
 from dbt_recluster.operations.declaration import (

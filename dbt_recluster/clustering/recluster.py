@@ -73,7 +73,7 @@ class Recluster:
         self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
-        """Repeat rounds until there is a reason to stop; errors as of :func:`dbt_recluster.maintenance.recluster`."""
+        """Repeat rounds until there is a reason to stop; errors as of :func:`dbt_recluster.api.recluster`."""
         started, result, iceberg = time.monotonic(), self._result, self._table.iceberg
         rewrites = self._check()
         unmet = self._unmet_condition()

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import click
 
+from dbt_recluster.api import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
     Interrupted,
@@ -41,7 +42,6 @@ from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.service import ChangedTables, parse_interval
 from dbt_recluster.job.unchanged import UnchangedTables
-from dbt_recluster.maintenance import OPERATIONS, ClusteredTable, ProgressCallback
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.arguments import METRICS, TABLE, Argument
 from dbt_recluster.operations.declaration import (

@@ -9,9 +9,7 @@ from clustered_models import EVENTS as AUTOMATIC
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 from tables import expire
 
-from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     ClusteredTable,
     clustering_history,
     estimate_clustering_cost,
@@ -20,6 +18,8 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
+from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.text import size
 
 SHOPS = """

@@ -7,8 +7,8 @@ from clustered_models import Clustering, config, days, snapshot
 from dbt.tests.util import run_dbt
 from operations import operate, operate_json
 
+from dbt_recluster.api import clustering_history, recluster
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CLUSTER_BY
-from dbt_recluster.maintenance import clustering_history, recluster
 
 # Loads come in the order of `id`; every block has all values of the other columns.
 QUERY = """

@@ -11,7 +11,7 @@ from dbt.cli.main import dbtRunner
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     OPERATIONS,
     clustering_depth,
     clustering_information,

@@ -10,7 +10,7 @@ from dbt.tests.util import run_dbt
 from dbt_common.events.event_catcher import EventCatcher
 from tables import add_catalog, call, compact, expire
 
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.api import recluster
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 ICEBERG = ["events", "other", "never", "branched", "expired", "reclustered"]

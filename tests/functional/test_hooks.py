@@ -8,7 +8,7 @@ import pytest
 from clustered_models import Clustering, config, microbatch, models_of, snapshot
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
-from dbt_recluster.maintenance import clustering_history, recluster
+from dbt_recluster.api import clustering_history, recluster
 
 ROWS = (
     "select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, concat('v', id) as v "

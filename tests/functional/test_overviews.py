@@ -11,9 +11,9 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from dbt_common.exceptions import EventCompilationError
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
+from dbt_recluster.api import ClusteredTable, suspend_recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.table_properties import FAILURE
-from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
 
 THREE = "table: [deep, well, paused]"
 

@@ -14,7 +14,7 @@ import pytest
 from debian import install
 from operations import EVENTS, Operations, operate
 
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.api import recluster
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}

@@ -10,16 +10,16 @@ from clustered_models import run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_state import Suspension
-from dbt_recluster.iceberg.table_properties import SUSPENDED
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     clustering_depth,
     import_reads,
     recluster,
     resume_recluster,
     suspend_recluster,
 )
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_state import Suspension
+from dbt_recluster.iceberg.table_properties import SUSPENDED
 from dbt_recluster.text import moment_text
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")

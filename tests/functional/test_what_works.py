@@ -10,7 +10,7 @@ from dbt.adapters.spark.python_submissions import AllPurposeClusterPythonJobHelp
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
-from dbt_recluster.maintenance import clustering_depth
+from dbt_recluster.api import clustering_depth
 
 CONTRACT = """
 {{ config(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, forget_checkpoints, make_table, orphans, spark_settings
 
+from dbt_recluster.api import clustering_history, clustering_information, recluster
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     ClusterKeyError,
@@ -17,7 +18,6 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.sample import sample_rows
 from dbt_recluster.iceberg.table_properties import CHANGES, CHECKPOINT, SETTLED
-from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
 

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, call, checksum, compact, create_table, forget_checkpoints
 
+from dbt_recluster.api import ClusteredTable
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -21,7 +22,6 @@ from dbt_recluster.iceberg.metadata import changed_partitions as changed_partiti
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.table_properties import CHECKPOINT
-from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.planner import plan
 
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)

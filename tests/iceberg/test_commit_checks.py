@@ -24,6 +24,7 @@ from tables import (
     stays_as_it_is,
 )
 
+from dbt_recluster.api import recluster
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -35,7 +36,6 @@ from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
 from dbt_recluster.iceberg.rewrite.verification import Verifier
-from dbt_recluster.maintenance import recluster
 from dbt_recluster.names import table_lock
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}

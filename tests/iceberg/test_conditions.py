@@ -9,12 +9,12 @@ from dbt.adapters.spark.relation import SparkRelation
 from tables import call, create_table, expire, metadata_file
 
 from dbt_recluster.adapter.operations import clustering_violations
+from dbt_recluster.api import ClusteredTable
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.table_properties import CHANGES
-from dbt_recluster.maintenance import ClusteredTable
 
 
 @pytest.fixture

@@ -25,19 +25,19 @@ from tables import (
     recluster_keeping_rows,
 )
 
-from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
-from dbt_recluster.iceberg import commit
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.native import NativeWriter
-from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
-from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     Progress,
     ReclusterResult,
     clustering_history,
     clustering_information,
     recluster,
 )
+from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
+from dbt_recluster.iceberg import commit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite.native import NativeWriter
+from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
+from dbt_recluster.key.cluster_key import parse_cluster_key
 
 
 def recluster_while(spark: Any, name: str, meanwhile: Meanwhile, **options: Any) -> ReclusterResult:

@@ -9,9 +9,7 @@ import pytest
 from tables import create_table
 
 from dbt_recluster.advice.cost_model import SCAN, THRESHOLDS, auto_depth
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     ClusteredTable,
     blocks_opened,
     clustering_information,
@@ -19,6 +17,8 @@ from dbt_recluster.maintenance import (
     estimate_clustering_cost,
     recluster,
 )
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.report import html, result_text
 from dbt_recluster.report.report_data import report_data
 

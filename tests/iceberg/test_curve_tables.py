@@ -10,6 +10,13 @@ import pytest
 from tables import checksum, create_table, recluster_keeping_rows, spark_settings, stays_as_it_is
 
 from dbt_recluster.adapter.table_clustering import sorted_along_curve
+from dbt_recluster.api import (
+    ClusteredTable,
+    blocks_opened,
+    clustering_history,
+    clustering_information,
+    recluster,
+)
 from dbt_recluster.clustering import table_curve
 from dbt_recluster.clustering.table_curve import as_properties, recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -19,13 +26,6 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.curve import Curve
-from dbt_recluster.maintenance import (
-    ClusteredTable,
-    blocks_opened,
-    clustering_history,
-    clustering_information,
-    recluster,
-)
 
 ROWS = 4_000
 FINAL: dict[str, Any] = {"depth": 1, "block_rows": 500, "final": True}

@@ -10,17 +10,17 @@ import pytest
 from tables import append, checksum, make_table, stays_as_it_is
 
 from dbt_recluster.adapter.operations import respond
-from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.sort_order import remove_clustering
-from dbt_recluster.iceberg.table_properties import PROPERTIES
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     OPERATIONS,
     estimate_recluster,
     import_reads,
     recluster,
     suspend_recluster,
 )
+from dbt_recluster.clustering.result import ReclusterResult
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.sort_order import remove_clustering
+from dbt_recluster.iceberg.table_properties import PROPERTIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # Operations that the loop calls with more than a table.

@@ -18,11 +18,11 @@ from dbt_recluster.advice.imported_reads import (
     LogProgress,
     scans,
 )
+from dbt_recluster.api import ClusteredTable, forget_reads, import_reads
 from dbt_recluster.clustering.table_reads import RecordedReads
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_logs import EventLogFiles
 from dbt_recluster.iceberg.predicates import RangeParser, range_types
-from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
 STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 YESTERDAY = datetime.now(timezone.utc) - timedelta(days=1)

@@ -16,11 +16,11 @@ from tables import (
     stays_as_it_is,
 )
 
+from dbt_recluster.api import recluster, remove_orphan_files, suggest_cluster_by, suspend_recluster
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
-from dbt_recluster.maintenance import recluster, remove_orphan_files, suggest_cluster_by, suspend_recluster
 
 
 @pytest.mark.thorough

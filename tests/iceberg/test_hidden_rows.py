@@ -34,13 +34,13 @@ from tables import (
     with_field_ids,
 )
 
+from dbt_recluster.api import recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import collect_arrow, java_items, java_list, java_map
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
 from dbt_recluster.key.columns import quote
 from dbt_recluster.key.sql import literal
-from dbt_recluster.maintenance import recluster
 
 KINDS = {
     "string": pa.string(),

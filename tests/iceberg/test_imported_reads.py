@@ -11,9 +11,7 @@ import pytest
 from tables import checksum, make_even_table
 
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-from dbt_recluster.exceptions import EventLogError, OptionError
-from dbt_recluster.iceberg import table_properties
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     ClusteredTable,
     clustering_information,
     clustering_reads,
@@ -23,6 +21,8 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
+from dbt_recluster.exceptions import EventLogError, OptionError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.report.html import draw_depth_curve, shows_ends
 
 

@@ -19,13 +19,13 @@ from tables import (
     writers,
 )
 
+from dbt_recluster.api import clustering_information, recluster
 from dbt_recluster.exceptions import ClusterKeyError, MergeFailedError, NotAnIcebergTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native, spark_writer
 from dbt_recluster.iceberg.rewrite.native_sql import BlockSql
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob
 from dbt_recluster.iceberg.session.jvm import jvm
-from dbt_recluster.maintenance import clustering_information, recluster
 
 OURS = [
     "__recluster_key_note",

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tables import append, checksum, keyed, local_path, make_table, metadata_file, stays_as_it_is
 
+from dbt_recluster.api import clustering_depth, clustering_history, clustering_information
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
-from dbt_recluster.maintenance import clustering_depth, clustering_history, clustering_information
 
 DEEP = ("--depth", "1")
 

@@ -12,10 +12,10 @@ import pytest
 from manifests import node, write_manifest, write_results
 from tables import append, checksum, make_table, metadata_file, stays_as_it_is
 
+from dbt_recluster.api import clustering_depth
 from dbt_recluster.exceptions import Interrupted
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.job.service import ChangedTables
-from dbt_recluster.maintenance import clustering_depth
 
 
 class Project:

@@ -13,16 +13,16 @@ from tables import create_table, make_even_table, planned, spark_settings
 
 from dbt_recluster.advice.cost_model import CostModel, auto_depth
 from dbt_recluster.advice.overview import table_overview
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.iceberg import table_properties
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     ClusteredTable,
     clustering_history,
     clustering_report,
     estimate_clustering_cost,
     recluster,
 )
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.planner import Policy
 from dbt_recluster.report.html import write_report
 from dbt_recluster.report.report_data import report_data

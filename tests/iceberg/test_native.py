@@ -34,13 +34,13 @@ from tables import (
     writers,
 )
 
+from dbt_recluster.api import recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.iceberg.rewrite.native import SWITCH
 from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import recluster
 
 # A column of every type; `{h}` is a random number below 1024, which is another one for each column.
 COLUMNS = {

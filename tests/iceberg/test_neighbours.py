@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tables import append, call, expire, forget_checkpoints, local_path, make_table, metadata_file, rewrite_manifests
 
+from dbt_recluster.api import ClusteredTable, clustering_information
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
-from dbt_recluster.maintenance import ClusteredTable, clustering_information
 from dbt_recluster.report.html import render
 from dbt_recluster.report.report_data import report_data
 from dbt_recluster.report.result_text import history, information

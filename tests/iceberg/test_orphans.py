@@ -23,6 +23,7 @@ from tables import (
     staged_sets,
 )
 
+from dbt_recluster.api import recluster
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -35,7 +36,6 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native, spark_writer
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.rewrite.spark_writer import TaskFiles
-from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.result_text import recluster_line
 
 

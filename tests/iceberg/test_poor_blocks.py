@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tables import checksum, make_table, recluster_keeping_rows, recorded_levels
 
+from dbt_recluster.api import clustering_information, recluster
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.maintenance import clustering_information, recluster
 
 
 def load_in_order(spark: Any, name: str, loads: int, rows: int) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tables import append, make_table, merge_method, recluster_keeping_rows
 
+from dbt_recluster.api import Progress, recluster
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import native
 from dbt_recluster.iceberg.session import jobs
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import Progress, recluster
 
 pytestmark = pytest.mark.thorough
 

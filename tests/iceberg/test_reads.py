@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tables import make_even_table, recluster_keeping_rows
 
+from dbt_recluster.api import ClusteredTable, clustering_information, recluster
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.iceberg.predicates import MOST_RANGES, RangeParser
 from dbt_recluster.iceberg.session import internals
-from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
 NEW_YEAR = 20454  # days since 1970

@@ -16,9 +16,18 @@ import yaml
 from pyspark.errors.exceptions.captured import CapturedException
 from tables import append, create_table, keyed, levels, make_table, metadata_file, planned, recluster_keeping_rows
 
-from dbt_recluster import maintenance
+from dbt_recluster import api
 from dbt_recluster.advice.cost_model import CostModel
 from dbt_recluster.advice.overview import table_overview
+from dbt_recluster.api import (
+    blocks_opened,
+    clustering_information,
+    clustering_report,
+    estimate_clustering_cost,
+    estimate_recluster,
+    recluster,
+    suggest_cluster_by,
+)
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -32,15 +41,6 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.redaction import short_message
-from dbt_recluster.maintenance import (
-    blocks_opened,
-    clustering_information,
-    clustering_report,
-    estimate_clustering_cost,
-    estimate_recluster,
-    recluster,
-    suggest_cluster_by,
-)
 
 
 def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
@@ -293,7 +293,7 @@ def test_an_end_of_the_week_before_all_weeks(spark: Any, schema: str) -> None:
 GIVEN = {name: yaml.safe_load(option.example) for name, option in RECLUSTER_OPTIONS.items()}
 GIVEN |= {"reads": "even", "where": "k > 1"}
 TAKEN: dict[str, list[Any]] = defaultdict(list)
-for name, function in inspect.getmembers(maintenance, inspect.isfunction):
+for name, function in inspect.getmembers(api, inspect.isfunction):
     for option in (parameters := inspect.signature(function).parameters):
         if (
             "spark" in parameters

@@ -16,6 +16,7 @@ from tables import (
     runs,
 )
 
+from dbt_recluster.api import clustering_information, recluster, suspend_recluster
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -30,7 +31,6 @@ from dbt_recluster.iceberg.sort_order import (
     table_cluster_key,
 )
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import clustering_information, recluster, suspend_recluster
 from dbt_recluster.report import result_text
 
 CURVE, LED = "hilbert(k, v)", "id, hilbert(k, v)"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tables import append, make_table, recluster_keeping_rows
 
-from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.api import clustering_information, recluster
 
 
 @pytest.mark.thorough

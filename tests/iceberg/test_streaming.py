@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tables import append, make_table
 
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.api import recluster
 
 
 def follow(spark: Any, source: str, target: str, checkpoint: Path, **options: Any) -> int:

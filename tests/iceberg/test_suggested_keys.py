@@ -10,11 +10,11 @@ from tables import create_table
 
 from dbt_recluster.advice import suggest
 from dbt_recluster.advice.suggest import KeyTrial
+from dbt_recluster.api import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 from dbt_recluster.clustering.options import DeclaredRead, ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.sample import sample_rows
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 
 pytestmark = pytest.mark.thorough
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, directory, make_table
 
+from dbt_recluster.api import clustering_information, expire_snapshots, recluster, remove_orphan_files
 from dbt_recluster.clustering.table_maintenance import FilesRewritten, TableMaintenance
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import clustering_information, expire_snapshots, recluster, remove_orphan_files
 
 NOW = datetime.now(timezone.utc)
 TOMORROW = NOW + timedelta(days=1)

@@ -9,11 +9,11 @@ from tables import Meanwhile, make_even_table
 
 from dbt_recluster.advice.cost_model import PriceList
 from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.api import ClusteredTable, clustering_information, recluster, suspend_recluster
 from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster, suspend_recluster
 
 OPTIONS = ReclusterOptions(depth=2, block_rows=100)
 

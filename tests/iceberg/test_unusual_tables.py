@@ -18,13 +18,7 @@ from tables import (
     rewrite_manifests,
 )
 
-from dbt_recluster.clustering import table as clustered_table
-from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
-from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     clustering_history,
     clustering_information,
     clustering_report,
@@ -32,6 +26,12 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
+from dbt_recluster.clustering import table as clustered_table
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 
 
 def add_column(spark: Any, name: str, column: str, kind: str) -> None:

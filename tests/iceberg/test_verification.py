@@ -13,6 +13,7 @@ from merges import groups_of
 from tables import append_files, create_table, merge_method, recluster_keeping_rows, stays_as_it_is
 from test_native import COLUMNS, make_pair
 
+from dbt_recluster.api import recluster
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, SnapshotScan
@@ -22,7 +23,6 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.verification import Verifier
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT
 from dbt_recluster.key.cluster_key import parse_cluster_key
-from dbt_recluster.maintenance import recluster
 
 METRICS = ("values", "nulls", "nans", "lower", "upper")
 BOUNDED = [*(column.split()[0] for column in list(COLUMNS)[:13]), "st.x", "st.a b"]

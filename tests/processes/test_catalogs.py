@@ -18,14 +18,14 @@ from ports import HOST
 from rest_server import Fault, RestServer
 from tables import checksum, orphans
 
-from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError
-from dbt_recluster.maintenance import (
+from dbt_recluster.api import (
     Progress,
     ReclusterResult,
     clustering_history,
     clustering_information,
     recluster,
 )
+from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError
 
 pytestmark = pytest.mark.xdist_group("REST and JDBC catalogs")
 # What PostgreSQL answers when Iceberg's JdbcCatalog has moved a table to its next metadata file.

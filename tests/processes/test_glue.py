@@ -22,10 +22,10 @@ from jobs import EXTENSIONS, Jobs
 from pyspark.sql import SparkSession
 from sessions import checksum, open_quietly
 
+from dbt_recluster.api import clustering_information, recluster
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.job.command_line import main
-from dbt_recluster.maintenance import clustering_information, recluster
 
 T = TypeVar("T")
 MANY = 120  # more than a page

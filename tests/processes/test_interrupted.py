@@ -19,7 +19,7 @@ import sys, time
 from pathlib import Path
 from sessions import of_directory, open_session
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.api import clustering_information, recluster
 
 spark = open_session(Path(sys.argv[1]), of_directory())
 spark.sparkContext.setLogLevel("OFF")

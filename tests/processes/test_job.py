@@ -12,7 +12,7 @@ from ports import HOST
 from runtime import iceberg_jar
 from tables import checksum, keyed
 
-from dbt_recluster.maintenance import clustering_information
+from dbt_recluster.api import clustering_information
 
 # Needs Python on the executors, which a job must not.
 PYTHON_WORKER = """

@@ -17,10 +17,10 @@ import s3
 from pyspark.sql import SparkSession
 from sessions import checksum, open_quietly
 
+from dbt_recluster.api import Progress, clustering_history, recluster
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import Progress, clustering_history, recluster
 
 TABLE = "lake.db.t"
 DATA = "lake/warehouse/db/t/data"

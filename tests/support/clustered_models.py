@@ -7,7 +7,7 @@ import operations
 import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
-from dbt_recluster.maintenance import clustering_information
+from dbt_recluster.api import clustering_information
 
 # Reclustered after each load.
 EVENTS = operations.EVENTS.replace("automatic_clustering=false", "recluster_depth=2")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sessions import checksum as checksum
 
+from dbt_recluster.api import ReclusterResult, clustering_history, recluster
 from dbt_recluster.clustering.process_cache import CACHE
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -21,7 +22,6 @@ from dbt_recluster.iceberg.rewrite.native import NativeWriter
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.iceberg.table_properties import FAILURE
-from dbt_recluster.maintenance import ReclusterResult, clustering_history, recluster
 
 MERGE_METHODS = ("native", "spark")
 

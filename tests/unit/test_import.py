@@ -25,7 +25,7 @@ def test_the_package_brings_in_nothing() -> None:
     ("module", "absent"),
     [
         ("dbt_recluster.planner", ("pyspark", "py4j", "dbt.", "dbt_recluster.text")),
-        ("dbt_recluster.maintenance", ("pyspark", "dbt.")),
+        ("dbt_recluster.api", ("pyspark", "dbt.")),
         ("dbt_recluster.job.recluster_job", ("pyspark", "dbt.", "dbt_common", "dbt_recluster.adapter")),
         ("dbt.adapters.recluster", ("pyspark", *(f"dbt_recluster.{room}" for room in OF_TABLES))),
     ],

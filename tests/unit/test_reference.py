@@ -18,11 +18,11 @@ import jsonschema
 import pytest
 import yaml
 
-from dbt_recluster import maintenance
+from dbt_recluster import api
 from dbt_recluster.adapter.operations import FIGURES
+from dbt_recluster.api import OPERATIONS, ReclusterResult, estimate_recluster
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusteringOptions
 from dbt_recluster.clustering.verdict import VERDICTS, Verdict
-from dbt_recluster.maintenance import OPERATIONS, ReclusterResult, estimate_recluster
 from dbt_recluster.operations.arguments import documented_arguments
 from dbt_recluster.operations.model_options import MODEL_OPTIONS
 
@@ -46,7 +46,7 @@ def test_every_operation_has_a_macro_of_its_name() -> None:
 
 def test_every_operation_is_a_function_of_python_and_explains_what_it_takes() -> None:
     for name, operation in OPERATIONS.items():
-        taken = inspect.signature(getattr(maintenance, name)).parameters
+        taken = inspect.signature(getattr(api, name)).parameters
         assert list(taken)[:2] == ["spark", "table"]
         assert set(documented_arguments(operation.function)) <= set(taken)
         for argument in operation.arguments:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dbt_recluster.api import OPERATIONS
 from dbt_recluster.job.command_line import main, parse
-from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.declaration import Operation
 
 

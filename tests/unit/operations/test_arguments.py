@@ -3,9 +3,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from dbt_recluster.api import OPERATIONS
 from dbt_recluster.clustering.options import Moment, parse_value, parsed_moment
 from dbt_recluster.exceptions import OptionError, ReclusterError
-from dbt_recluster.maintenance import OPERATIONS
 from dbt_recluster.operations.arguments import FORMAT, TABLE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

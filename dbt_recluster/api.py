@@ -4,7 +4,7 @@ They work on any Iceberg table, built by dbt or not. They are the operations of 
 and return objects.
 
 ```python
-from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.api import clustering_information, recluster
 
 result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
 print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_out)
