@@ -81,8 +81,6 @@ class Recluster:
             record_changes(self._table)
         is_kept = self._options.dry_run or result.suspended is not None or iceberg.branch is not None
         self.is_attempt = not (unmet or is_kept)
-        if self.is_attempt:
-            self._changes = {**self._changes, FAILURE: None}
         if unmet is not None:
             planned = self._report_unmet(unmet)
         elif (nothing := self._nothing_to_do()) is not None:
@@ -134,6 +132,8 @@ class Recluster:
     def _change(self, planned: PlannedRound | None = None, *, is_merge: bool = True) -> sort_order.TableChange:
         """Return what the next commit changes besides the blocks."""
         table, properties = self._table, {**self._changes}
+        if self.is_attempt:
+            properties[FAILURE] = None
         # Boundaries without a merge would change at each call.
         if is_merge or recorded_curve(table.iceberg.properties, table.key, table.iceberg.field_ids) is None:
             properties |= table.key_curve.unrecorded
