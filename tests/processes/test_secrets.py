@@ -97,7 +97,7 @@ def test_a_secret_of_a_spark_in_this_process(method: str, tmp_path: Path) -> Non
     profile |= {"method": method, "server_side_parameters": settings}
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
     out = run_and_look(project, tmp_path)
-    assert "No suitable driver found for *****" in out
+    assert "No suitable driver found for jdbc:nothing://db/lake?user=x&pwd=*****" in out
     assert " blocks into " in out
 
 
@@ -116,7 +116,10 @@ def test_a_secret_of_recluster_session_is_hidden(server: Server, tmp_path: Path)
     project = Project(tmp_path / "q", {**profile, "recluster_session": session}, {"events.sql": EVENTS})
     code, out, err = project.run("--debug", "debug")
     assert code == 1
-    assert "the catalog lake does not answer: SQLException: No suitable driver found for *****" in out
+    assert (
+        "the catalog lake does not answer: SQLException: No suitable driver found for jdbc:nothing://db/lake?password=*****"
+        in out
+    )
     assert MARKER not in out + err
     assert files_with_marker(project.root) == []
 
@@ -144,7 +147,7 @@ def test_a_secret_of_recluster_submit_is_hidden(server: Server, tmp_path: Path) 
 def test_a_secret_of_the_command_through_spark_submit(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, tmp_path / "lake", SECRETS)
     done = jobs.submit("information", "--catalog", "broken", "--debug", "--json", code=1)
-    assert "No suitable driver found for *****" in done.out + done.err
+    assert "No suitable driver found for jdbc:nothing://db/lake?user=x&pwd=*****" in done.out + done.err
     assert "Traceback" in done.err
     # spark-submit's own log is Spark's.
     own = [line for line in (done.out + done.err).splitlines() if "SparkSubmit" not in line]
@@ -161,7 +164,7 @@ def test_a_secret_of_the_command_and_its_jvm(in_file: bool, tmp_path: Path) -> N
     settings = ["--properties-file", str(file)] if in_file else jobs.arguments()
     command = [sys.executable, str(JOB), "information", "--catalog", "broken", "--debug", *settings]
     out, err, commands = watch(start(*command, env=jobs.environment, cwd=tmp_path))
-    assert "No suitable driver found for *****" in err, out + err
+    assert "No suitable driver found for jdbc:nothing://db/lake?user=x&pwd=*****" in err, out + err
     assert MARKER not in out + err
     assert any("SparkSubmit" in command for command in commands), "the JVM was not seen"
     shown = [command for command in commands if MARKER in command]
