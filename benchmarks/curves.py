@@ -198,8 +198,8 @@ class Table:
         names = pa.array([str(block.number) for block in self.blocks])
         metadata: Any = SimpleNamespace(path=names, added_by=self._of_blocks("added_by"))
         rest = SettledBlocks(blocks, metadata, policy, self._rest, "")
-        if rest.settled.any():
-            blocks = self.planned(rest.settled)
+        if rest.mask.any():
+            blocks = self.planned(rest.mask)
         planned = plan(blocks, policy)
         if planned.block_sets:
             self._merge(planned, rest)

@@ -23,7 +23,6 @@ main thread. Other bad input is refused before anything is written, with ``Clust
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from typing_extensions import Unpack
@@ -310,7 +309,7 @@ def clustering_information(
     block_rows: BlockRows = None,
 ) -> dict[str, Any]:
     """Print how well tables are clustered, under their own key or any other: depth, threshold and verdict, and how many
-    blocks have which depth. ``format: json`` has every metric. Changes nothing.
+    blocks have which depth. JSON has every metric. Changes nothing.
 
     Args:
         block_rows: Rows in a full block, for what counts as a small one.
@@ -440,9 +439,6 @@ def clustering_history(call: Call, since: Since = None, prices: Prices = None) -
     return History(call.target.relation, start, spent, prices.assumption if prices else None, entries)
 
 
-_REPORT = Path("target/clustering_report.html")
-
-
 def _overview(
     answers: list[Answer],
     fail_on: Annotated[arguments.Verdicts | None, Argument("VERDICTS")] = None,
@@ -471,12 +467,14 @@ def _overview(
 @OPERATIONS.declare(lambda *_: "", METRICS, short="overview", finish=_overview)
 def clustering_overview(call: Call) -> Overview:
     """Print one line for each table, the worst first, and totals: verdict, depth, threshold, bytes of the past week,
-    and last recluster; format: json has more. Fails, after showing all, if a table cannot be read. Changes nothing.
+    and last recluster; JSON has more. Fails, after showing all, if a table cannot be read. Changes nothing.
     """
     return call.overview(prices=call.arguments.get("prices"))
 
 
-def _write_report(answers: list[Answer], path: Annotated[arguments.HtmlFile, Argument("FILE")] = _REPORT) -> Summary:
+def _write_report(
+    answers: list[Answer], path: Annotated[arguments.HtmlFile, Argument("FILE")] = arguments.REPORT
+) -> Summary:
     """Write the report.
 
     Args:

@@ -374,12 +374,14 @@ def _as_prices(value: Any, info: ValidationInfo) -> Any:
         example = "currency=EUR,compute_hour=3.20,terabyte_scanned=5"
         pairs = (part.partition("=") for part in value.split(","))
         value = {key.strip(): amount.strip() for key, _, amount in pairs}
+    if isinstance(value, Mapping):
+        value = {key: price for key, price in value.items() if price is not None}
     if not isinstance(value, Mapping) or len(value) < 2 or "currency" not in value:
         raise OptionError(f"{info.context} must be a currency and prices, such as {example}, not {given!r:.80}")
     names = [field.name for field in fields(PriceList)]
     if unknown := [str(key) for key in value if key not in names]:
         raise OptionError(f"{info.context} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")
-    return dict(value)
+    return value
 
 
 Prices = Annotated[PriceList, BeforeValidator(_as_prices)]

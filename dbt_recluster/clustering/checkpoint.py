@@ -236,7 +236,7 @@ class SettledBlocks:
         return commits, of_partition
 
     @cached_property
-    def settled(self) -> BoolArray:
+    def mask(self) -> BoolArray:
         """The settled blocks: bool (n,)."""
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
@@ -260,7 +260,7 @@ class SettledBlocks:
         for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
         merged = {block_set.partition for block_set in plan.block_sets if block_set.is_merge}
-        settling = set(np.unique(self._blocks.partition[self.settled]).tolist())
+        settling = set(np.unique(self._blocks.partition[self.mask]).tolist())
         known, others = SETTLED.load(shared, self._read) or ([], {})
         ours, own = [*self._commits, *commits], dict[str, tuple[float, int]]()
         commits = [*(commit for commit in self._commits if commit not in known), *known, *commits]

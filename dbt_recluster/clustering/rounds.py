@@ -47,7 +47,7 @@ class PlannedRound:
 
     checkpoint: Checkpoint  # the rules of the plan
     blocks: SnapshotBlocks
-    candidates: Blocks  # the planned blocks, with the settled ones of `settled`
+    candidates: Blocks  # the planned blocks; settled ones are marked
     settled: SettledBlocks | None  # None without a curve
     plan: Plan
     field_ids: tuple[int | None, ...] | None = None  # of the key's columns when the blocks were read
@@ -137,12 +137,12 @@ def plan_round(
         given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
         recorded, rules = iceberg.properties.get(SETTLED), digest(given)
         settled = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
-        if settled.settled.any():
+        if settled.mask.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
-            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=settled.settled)
+            candidates = table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=settled.mask)
     policy = replace(checkpoint.policy, max_bytes=max_bytes)
     planned = table.plan(candidates, blocks.planned_metadata, policy)
-    if settled is not None and settled.settled.any() and not planned.can_merge:
+    if settled is not None and settled.mask.any() and not planned.can_merge:
         now = plan(blocks.planned, policy)
         if now.depth > now.threshold:
             reasons = Reason(Why.DEPTH, (now.depth,)), Reason(Stop.NOT_LOWERED)

@@ -134,10 +134,11 @@ Verdicts = Annotated[
     Expected(f"verdicts, separated by commas, of {', '.join(VERDICTS)}"),
 ]
 Label = Annotated[Literal["tag", "group", "owner"], Expected("tag, group or owner")]
+REPORT = Path("target/clustering_report.html")
 HtmlFile = Annotated[
     Path,
     BeforeValidator(lambda value: value if re.search(r"\.html?$", value, re.IGNORECASE) else None),
-    Expected("the name of an HTML file, such as target/clustering_report.html"),
+    Expected(f"the name of an HTML file, such as {REPORT}"),
 ]
 TABLE = Argument(
     "TABLE",

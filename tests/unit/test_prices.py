@@ -37,6 +37,7 @@ def test_only_known_amounts_have_a_price() -> None:
         ({**GIVEN, "compute_hours": 3}, "has no 'compute_hours'; did you mean compute_hour?"),
         ({**GIVEN, "currency": 5}, "must have a currency such as EUR, not 5"),
         ({"currency": "EUR"}, "must be a currency and prices, such as"),
+        ({"currency": "EUR", "compute_hour": None}, "must be a currency and prices, such as"),
         ("3.20", "must be a currency and prices, such as"),
     ],
 )

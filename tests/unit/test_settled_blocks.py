@@ -62,7 +62,7 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
 )
 def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(paths: str, rules: str, settled: str) -> None:
     rest = rest_of(paths, merged("abxy", "bc", "ab", 3), rules)
-    assert rest.settled.tolist() == [path in settled for path in paths]
+    assert rest.mask.tolist() == [path in settled for path in paths]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_blocks_that_a_merge_left_as_deep_are_settled_until_others_come(paths: s
 )
 def test_a_damaged_record_counts_as_none(commits: Any, partitions: Any) -> None:
     record = {"commits": commits, "partitions": partitions}
-    assert not rest_of("bcxy", json.dumps(record)).settled.any()
+    assert not rest_of("bcxy", json.dumps(record)).mask.any()
 
 
 # 4e-7 is what is lost of the mean depth of 37 rows, for instance, in 6 decimals.
@@ -80,7 +80,7 @@ def test_less_depth_than_before_the_merge_wakes_them_except_by_rounding(more: fl
     record = json.loads(merged("abxy", "bc", "ab", 3))
     partitions = record["partitions"].items()
     record["partitions"] = {name: [round(depth + more, 7), first] for name, (depth, first) in partitions}
-    assert rest_of("bcxy", json.dumps(record)).settled.tolist() == [False, settled, False, False]
+    assert rest_of("bcxy", json.dumps(record)).mask.tolist() == [False, settled, False, False]
 
 
 def test_the_record_of_other_files_stays_where_branches_share_it() -> None:
@@ -88,8 +88,8 @@ def test_the_record_of_other_files_stays_where_branches_share_it() -> None:
     other = rest_of("de", None, "of a branch")
     planned = Plan((BlockSet(np.arange(2), 0, 0, 100, 2, 1, 1, 1, 0, is_merge=True),))
     shared = other.after(planned, [("fg", "de")], [6, 7], of_main)["recluster.settled"]
-    assert rest_of("bcxy", shared).settled.tolist() == [False, True, False, False]
-    assert rest_of("fg", shared, "of a branch").settled.all()
-    assert not rest_of("fg", shared).settled.any()
+    assert rest_of("bcxy", shared).mask.tolist() == [False, True, False, False]
+    assert rest_of("fg", shared, "of a branch").mask.all()
+    assert not rest_of("fg", shared).mask.any()
     alone = other.after(planned, [("fg", "de")], [6, 7])["recluster.settled"]
-    assert not rest_of("bcxy", alone).settled.any()
+    assert not rest_of("bcxy", alone).mask.any()

@@ -175,8 +175,8 @@ class CurveTable:
         """The next plan, and what is at rest."""
         blocks = self.described()
         rest = SettledBlocks(blocks, self.metadata(), self.policy, self.rest, "")
-        if rest.settled.any():
-            blocks = self.described(rest.settled)
+        if rest.mask.any():
+            blocks = self.described(rest.mask)
         return blocks, plan(blocks, self.policy), rest
 
     def merge(self, planned, rest):
