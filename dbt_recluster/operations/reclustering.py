@@ -98,7 +98,7 @@ def recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
         given, changes = replace(given, depth=depth.depth), {**changes, **depth.as_properties()}
     rounds = Recluster(table, given, changes)
     result = rounds.run()
-    if rounds.is_attempt and call.context.failures is not None:
+    if rounds.outcome.is_attempt and call.context.failures is not None:
         call.context.failures.keep(call.target.relation, None)
     if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
