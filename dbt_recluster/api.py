@@ -129,11 +129,11 @@ def recluster(
         call.warnings.extend(option_warnings(call))
         progress = listener or call.context.progress()
         started = {"trigger": trigger or call.context.trigger, "progress": progress}
-        given = call.options(**options, reads=reads, dry_run=dry_run, **started)
+        recluster_options = call.options(**options, reads=reads, dry_run=dry_run, **started)
         budget = call.context.budget
-        with budget.limit(given.max_bytes) as max_bytes:
+        with budget.limit(recluster_options.max_bytes) as max_bytes:
             try:
-                result = recluster_table(call, replace(given, max_bytes=max_bytes))
+                result = recluster_table(call, replace(recluster_options, max_bytes=max_bytes))
             except ReclusterError as e:
                 budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
                 raise
@@ -325,8 +325,8 @@ def clustering_information(
     try:
         overview = call.overview(call.options(block_rows=block_rows), exact=True)
     except (OptionError, PredicateError) as e:  # a wrong option prevents reclustering, not measuring
-        found = decide(Facts(error=str(e)))
-        overview = Overview(call.table.name, found.verdict, found.text, found.cause)
+        standing = decide(Facts(error=str(e)))
+        overview = Overview(call.table.name, standing.verdict, standing.text, standing.cause)
     facts = {name: getattr(overview, name) for name in ("table", "verdict", "depth", "threshold", "reason", "cause")}
     return {**facts, **measured, "options": call.options_in_effect(block_rows=block_rows)}
 
@@ -549,12 +549,12 @@ def suggest_cluster_by(
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    given = call.options(**options)
+    recluster_options = call.options(**options)
     tried = queries or call.queries
-    call.opened.reads.follow(given.reads)
-    found = suggest_key(call.opened, tried, given)
-    by_reads = None if tried else found
-    return replace(found, auto=auto_key(call.opened, given, by_reads).text("auto would choose"))
+    call.opened.reads.follow(recluster_options.reads)
+    suggestion = suggest_key(call.opened, tried, recluster_options)
+    by_reads = None if tried else suggestion
+    return replace(suggestion, auto=auto_key(call.opened, recluster_options, by_reads).text("auto would choose"))
 
 
 @OPERATIONS.declare(lambda reads, _: result_text.reads(reads.as_dict()), short="reads")
@@ -562,8 +562,8 @@ def clustering_reads(call: Call, cluster_by: MeasuredKey = None) -> TableReadsIn
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.
     """
-    own = call.target.options
-    call.table.reads.follow(own.recluster.reads if own else None)
+    model = call.target.options
+    call.table.reads.follow(model.recluster.reads if model else None)
     return reads_information(call.table)
 
 

@@ -71,9 +71,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
     """Return a question for the known name that is most like another; if none is like it, ``otherwise`` and all."""
-    names = list(known)
+    names = list(names)
     near = get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]}?"

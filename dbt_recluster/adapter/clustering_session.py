@@ -228,9 +228,9 @@ class RemoteSession(ClusteringSession):
         self._ask(f"refresh table {name}", False)
         files, _ = self._metadata_log(name)
         table.refresh()
-        known = map(without_scheme, [*table.earlier_metadata_files(), table.metadata_file])
+        session_files = map(without_scheme, [*table.earlier_metadata_files(), table.metadata_file])
         # If it is one table, each side's log has the file that was current on the other side a moment ago.
-        if without_scheme(ours) in map(without_scheme, files) and without_scheme(files[-1]) in known:
+        if without_scheme(ours) in map(without_scheme, files) and without_scheme(files[-1]) in session_files:
             return
         raise DifferentTableError(
             f"{name} over the connection is another table than {table.name} in the session of recluster_session. "
@@ -253,16 +253,16 @@ class RemoteSession(ClusteringSession):
         )
 
 
-def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
-    """Return the settings to start the session with: those ``given``, and defaults."""
-    is_local = given.get("spark.master", "local").startswith("local")
+def session_settings(profile_settings: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
+    """Return the settings to start the session with: ``profile_settings``, and defaults."""
+    is_local = profile_settings.get("spark.master", "local").startswith("local")
     remote = {**local_spark.DEFAULTS, "spark.ui.enabled": "false"}
     settings = {
         **(local_spark.local_settings() if is_local else remote),
         environment.DEFAULT_CATALOG: catalog,
         # Tables change over the connection, so a cached one is stale.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
-        **given,
+        **profile_settings,
     }
     if settings.get(f"spark.sql.catalog.{catalog}") == environment.SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")

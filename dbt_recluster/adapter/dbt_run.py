@@ -98,8 +98,8 @@ class DbtRun:
     def settings(self, macros: Mapping[str, Any]) -> RunVars:
         """Read the run's vars; warn once about those, and variables of the environment, that resemble one."""
         config = self._adapter.config
-        given = {**config.vars.to_dict(), **config.cli_vars}
-        scopes = [given, os.environ, *(value for value in given.values() if isinstance(value, Mapping))]
+        dbt_vars = {**config.vars.to_dict(), **config.cli_vars}
+        scopes = [dbt_vars, os.environ, *(value for value in dbt_vars.values() if isinstance(value, Mapping))]
         for name in sorted({str(name) for scope in scopes for name in scope}.difference(_NAMES)):
             if is_similar(name, _NAMES) and self.warn_once(f"var {name}"):
                 warn = macros["exceptions"]["warn"]
@@ -237,8 +237,8 @@ class AfterBuild:
 
     def _submit(self, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         name = self._name
-        if given := [option for option in (*MODEL_OPTIONS, "branch") if arguments.get(option) is not None]:
-            logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
+        if options := [option for option in (*MODEL_OPTIONS, "branch") if arguments.get(option) is not None]:
+            logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {options}")
         if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name)
         submission.tables.append(name)
@@ -378,12 +378,12 @@ def run_job(
     error = answer.get("error")
     if code and not answers and not error:
         error = last_error or last_line or "it printed nothing"
-    own = [SubmitError(f"{ended}: {redact(str(error))}")] if error else []
-    if own and not answers:
-        raise own[0]
+    submit_errors = [SubmitError(f"{ended}: {redact(str(error))}")] if error else []
+    if submit_errors and not answers:
+        raise submit_errors[0]
     if not answers:
         logger.info(f"{command[0]} ended well without a result in the last line of its output")
-    return [*answers, *own]
+    return [*answers, *submit_errors]
 
 
 def _run(words: Sequence[str], output: IO[str], errors: IO[str], timeout: float | None) -> int:

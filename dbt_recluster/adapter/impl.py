@@ -373,7 +373,7 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
     @available.parse(lambda *_: "")
-    def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> str:
+    def operate(self, name: str, args: Mapping[str, Any], macros: Mapping[str, Any]) -> str:
         """Run an operation and print its answers, in a command that builds tables; it fails if any table failed.
 
         In a hook that reclusters the hook's own table, it is the recluster after the build. The error of a hook of the
@@ -385,15 +385,15 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             return ""
         try:
             with as_dbt_errors():
-                given, is_own = with_table(given, macros)
-                is_recluster = is_own and name == "recluster" and not given.get("dry_run")
+                args, is_own = with_table(args, macros)
+                is_recluster = is_own and name == "recluster" and not args.get("dry_run")
                 if is_own and not is_recluster and precedes_table(macros):
                     logger.info(f"{name}: {macros['this']} is not built yet, so there is nothing to do")
                 elif is_recluster:
                     check_is_built(macros)
-                    self.current_build().recluster(macros, given)
+                    self.current_build().recluster(macros, args)
                 else:
-                    operate(name, given, macros, self.run.context(self.run.settings(macros)))
+                    operate(name, args, macros, self.run.context(self.run.settings(macros)))
         except DbtRuntimeError as e:
             if (macros.get("model") or {}).get("resource_type") != "operation":
                 raise

@@ -303,9 +303,9 @@ class ModelBuild:
         config, model = self._macros["config"], self._macros["model"]
         if model["resource_type"] == "seed":
             rows = self._macros["load_agate_table"]()
-            given = config.get("column_types") or {}
+            column_types = config.get("column_types") or {}
             return {
-                name: given.get(name, self._adapter.convert_type(rows, number))
+                name: column_types.get(name, self._adapter.convert_type(rows, number))
                 for number, name in enumerate(rows.column_names)
             }
         described = self._macros["run_query"](f"describe query {query or model['compiled_code']}")

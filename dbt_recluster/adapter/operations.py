@@ -125,13 +125,13 @@ def acts(flags: Any) -> bool:
     return flags.WHICH in commands and not getattr(flags, "EMPTY", False)
 
 
-def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
+def operate(name: str, args: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that its arguments choose."""
     operation = OPERATIONS.named(name)
     for argument in operation.arguments:
-        if argument.var and given.get(argument.name) is None:
-            given = {**given, argument.name: argument.of_var(macros["var"])}
-    arguments = operation.read((TABLE, FORMAT), given)
+        if argument.var and args.get(argument.name) is None:
+            args = {**args, argument.name: argument.of_var(macros["var"])}
+    arguments = operation.read((TABLE, FORMAT), args)
     table = arguments[TABLE.name]
     if operation.needs_choice and table is None:
         raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
@@ -200,15 +200,15 @@ def _end(
 # --- in the hooks of a node ---
 
 
-def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def with_table(args: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
     has_table = (macros.get("model") or {}).get("resource_type") in TABLES
-    own = macros["this"].render() if has_table else None
+    this = macros["this"].render() if has_table else None
     # An empty list or text is an error: it must not mean all tables.
-    table = own if given.get(TABLE.name) is None else given[TABLE.name]
+    table = this if args.get(TABLE.name) is None else args[TABLE.name]
     tables = table if isinstance(table, list) else [table]
     names = [each.render() if isinstance(each, BaseRelation) else each for each in tables]
-    return {**given, TABLE.name: names if tables is table else names[0]}, own is not None and names == [own]
+    return {**args, TABLE.name: names if tables is table else names[0]}, this is not None and names == [this]
 
 
 def precedes_table(macros: Mapping[str, Any]) -> bool:
@@ -229,10 +229,10 @@ def check_is_built(macros: Mapping[str, Any]) -> None:
 
 
 def clustering_violations(
-    model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
+    model: Any, args: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
     """Return the limits of the generic test that the table of ``model`` exceeds."""
-    arguments = read_arguments("well_clustered", arguments_of(well_clustered), given)
+    arguments = read_arguments("well_clustered", arguments_of(well_clustered), args)
     if not isinstance(model, BaseRelation):
         raise OptionError("well_clustered does not support the test config `where`; use its argument `predicate`")
     table = open_table(model.render())
@@ -266,7 +266,7 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
         # A string, since dbt's catalog has one type for the values of all tables of a schema.
         text = f"{value:g}" if isinstance(value, float) else str(value)
         facts = {"label": label, "value": text, "description": description, "include": True}
-        entries |= {f"stats:{name}:{fact}": known for fact, known in facts.items()}
+        entries |= {f"stats:{name}:{fact}": content for fact, content in facts.items()}
     return entries
 
 

@@ -85,8 +85,8 @@ class TableClustering:
     @property
     def carried_over(self) -> dict[str, str]:
         """The properties that a table in place of this one inherits."""
-        known = {name: self.properties.get(name, _REDACTED) for name in CARRIED_OVER}
-        return {name: value for name, value in known.items() if value != _REDACTED}
+        properties = {name: self.properties.get(name, _REDACTED) for name in CARRIED_OVER}
+        return {name: value for name, value in properties.items() if value != _REDACTED}
 
     @property
     def sort_columns(self) -> list[str]:
@@ -133,8 +133,8 @@ class LoadedInto:
     def from_config(cls, config: Mapping[str, Any]) -> LoadedInto:
         """Read a node's config."""
         strategy = config.get("incremental_strategy") or "append"
-        given = config.get("partition_by") or ()
-        partition_by = (given,) if isinstance(given, str) else tuple(map(str, given))
+        expressions = config.get("partition_by") or ()
+        partition_by = (expressions,) if isinstance(expressions, str) else tuple(map(str, expressions))
         return cls(config.get("materialized") == "incremental" and strategy != "merge", partition_by)
 
     @property
@@ -166,9 +166,9 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 
 
 def _recorded(options: ModelOptions) -> dict[str, str]:
-    own = {CLUSTER_BY: options.cluster_by, str(AUTO_KEY): options.auto}
-    known = {name: str(value) for name, value in own.items() if value is not None}
-    return {**known, **options.properties()} if known else {}
+    values = {CLUSTER_BY: options.cluster_by, str(AUTO_KEY): options.auto}
+    properties = {name: str(value) for name, value in values.items() if value is not None}
+    return {**properties, **options.properties()} if properties else {}
 
 
 def _width(options: ModelOptions) -> int:
@@ -194,11 +194,11 @@ def clustering_change(
     order = None if keeps_order else _order(key, actual, mode)
     former = dict.fromkeys(name for name in actual.properties if name.startswith(_RECORDED))
     with_key = key_properties(key, _width(desired), {**actual.properties, **configured})
-    wanted: dict[str, str | None] = {**former, **_recorded(desired), **({} if keeps_order else with_key)}
+    properties: dict[str, str | None] = {**former, **_recorded(desired), **({} if keeps_order else with_key)}
     if key is None and not keeps_order:
-        wanted[table_properties.LEVELS] = None
-    own = {name for name in configured if name.startswith(table_properties.OPTION_PREFIX)}
-    changes = {n: v for n, v in wanted.items() if actual.properties.get(n) != v and n not in own}
+        properties[table_properties.LEVELS] = None
+    configured_options = {name for name in configured if name.startswith(table_properties.OPTION_PREFIX)}
+    changes = {n: v for n, v in properties.items() if actual.properties.get(n) != v and n not in configured_options}
     modes = {"unordered": "none", "ordered": "range"}  # that WRITE sets
     mode_after_order = modes.get((order or "").partition(" ")[0], actual.properties.get(DISTRIBUTION_MODE))
     if mode is None and mode_after_order is not None and not keeps_order:
@@ -328,8 +328,8 @@ def check_column_removal(
     by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
     by_partition = f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"
     sorted_by = [field.column for field in key.fields] if key else table.sort_columns
-    for needed, reason in ((sorted_by, by_key if key else by_hand), (partitioned_by, by_partition)):
-        if lost := [column for column in needed if removed.find(column.partition(".")[0])]:
+    for columns, reason in ((sorted_by, by_key if key else by_hand), (partitioned_by, by_partition)):
+        if lost := [column for column in columns if removed.find(column.partition(".")[0])]:
             names = ", ".join(dict.fromkeys(lost))
             raise OptionError(
                 f"on_schema_change: sync_all_columns would drop {names} of {relation}, which {reason}. No column was "

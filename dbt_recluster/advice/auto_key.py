@@ -129,11 +129,11 @@ class AutoKey:
         is_early = self.at is not None and not has_grown(self, _GROWTH)
         return "few rows and reads since keys were compared last" if is_early else ""
 
-    def compared(self, now: datetime, rows: int, a_day: float, found: Comparison) -> AutoKey:
+    def compared(self, now: datetime, rows: int, a_day: float, comparison: Comparison) -> AutoKey:
         """Return what to record of a comparison of keys."""
         rows, reads = max(rows, self.rows), self.reads_until(now, a_day)
-        new = KeyChoice(now, found.best.key, round(found.saved), round(found.rewritten), rows, reads)
-        return AutoKey(now, rows, reads, (*self.choices, *([new] if found.pays else [])))
+        new = KeyChoice(now, comparison.best.key, round(comparison.saved), round(comparison.rewritten), rows, reads)
+        return AutoKey(now, rows, reads, (*self.choices, *([new] if comparison.pays else [])))
 
 
 @dataclass(frozen=True)
@@ -157,40 +157,40 @@ class ChosenKey:
 
 
 def auto_key(
-    table: ClusteredTable, options: ReclusterOptions, found: Suggestion | None = None, *, tries: bool = True
+    table: ClusteredTable, options: ReclusterOptions, suggestion: Suggestion | None = None, *, tries: bool = True
 ) -> ChosenKey:
     """Return the key that ``auto`` gives a table now: its own, unless it is time to choose and another one pays.
 
-    ``found`` are keys that were tried by the known reads. Without ``tries`` it is its own, and the reason says whether
+    ``suggestion`` has keys tried by the known reads. Without ``tries`` it is its own, and the reason says whether
     it is time.
     """
     now, state = datetime.now(timezone.utc), AutoKey.from_properties(table.iceberg.properties)
     table.reads.follow(options.reads)
-    own, current = None, table.iceberg.current_snapshot()
+    key, snapshot = None, table.iceberg.current_snapshot()
     a_day = sum(map(table.reads.recorded.daily, table.reads.ranges))
     with suppress(ClusterKeyError):
-        own = table.key
-    rows, bytes_ = ((current.count(f"total-{of}") or 0) if current else 0 for of in ("records", "files-size"))
+        key = table.key
+    rows, bytes_ = ((snapshot.count(f"total-{of}") or 0) if snapshot else 0 for of in ("records", "files-size"))
     why = _obstacle(table, options, a_day) or state.waits(now, rows, a_day)
     if why or not tries:
-        return ChosenKey(own, why or "the next recluster compares keys", state)
+        return ChosenKey(key, why or "the next recluster compares keys", state)
     try:
-        found = found or suggest_key(table, (), options)
+        suggestion = suggestion or suggest_key(table, (), options)
     except ClusterKeyError as e:  # no column that reads restrict can be a key
-        return ChosenKey(own, str(e), state)
-    if not found.candidates:
-        return ChosenKey(own, found.advice, state)
-    compared = compare_keys(*_costs(found, a_day * bytes_))
+        return ChosenKey(key, str(e), state)
+    if not suggestion.candidates:
+        return ChosenKey(key, suggestion.advice, state)
+    compared = compare_keys(*_costs(suggestion, a_day * bytes_))
     best, saved, rewritten = compared.best.key, round(compared.saved), round(compared.rewritten)
     opened = f"{DAYS} days of the known reads open {size(max(0, saved))} less for {size(rewritten)} rewritten"
     state = state.compared(now, rows, a_day, compared)
     if compared.pays:
         return ChosenKey(parse_cluster_key(best), opened, state, is_new=True)
-    is_best = own is not None and best == str(own)
+    is_best = key is not None and best == str(key)
     least = size(int(MARGIN * rewritten), up=True)
     reason = f"by {best}, {opened}; {least} would pay" if saved > 0 else "by none would known reads open less"
     reason = "of all keys it costs least" if is_best else reason
-    return ChosenKey(own, reason, state)
+    return ChosenKey(key, reason, state)
 
 
 def _obstacle(table: ClusteredTable, options: ReclusterOptions, a_day: float) -> str:
@@ -204,10 +204,10 @@ def _obstacle(table: ClusteredTable, options: ReclusterOptions, a_day: float) ->
     return f"{blocks}, fewer than {LEAST_FULL_BLOCKS} full ones" if is_small else ""
 
 
-def _costs(found: Suggestion, bytes_a_day: float) -> tuple[KeyCosts, list[KeyCosts]]:
+def _costs(suggestion: Suggestion, bytes_a_day: float) -> tuple[KeyCosts, list[KeyCosts]]:
     """Return the costs of now and of the keys of a suggestion, if reads opened ``bytes_a_day`` without any key."""
-    costs, now = [], KeyCosts("", bytes_a_day * (1 - found.candidates[0].skipped_now))
-    for of in found.candidates:
+    costs, now = [], KeyCosts("", bytes_a_day * (1 - suggestion.candidates[0].skipped_now))
+    for of in suggestion.candidates:
         first = 0 if of.is_own else of.first_bytes
         costs.append(KeyCosts(of.name, bytes_a_day * (1 - of.skipped_then), max(of.bytes_per_day or (0,)), first))
         now = costs[-1] if of.is_own else now

@@ -361,8 +361,8 @@ class PriceList:
 
 
 def _product(price: float | None, amounts: Sequence[float | None], unit: int) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return None if price is None or len(known) < len(amounts) else round(price * sum(known) / unit, 6)
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return None if price is None or len(known_amounts) < len(amounts) else round(price * sum(known_amounts) / unit, 6)
 
 
 def _as_prices(value: Any, info: ValidationInfo) -> Any:

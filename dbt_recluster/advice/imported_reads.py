@@ -373,9 +373,9 @@ def _time_of(text: str) -> datetime | None:
 
 def _short_reason(error: str) -> str:
     """Return why a query cannot be planned, without its text: Spark's messages may have literals of it."""
-    if known := _CONDITION.match(error):
-        condition = known[1].lower().replace("_", " ").replace(".", ", ")
-        return f"{condition} {known[2] or ''}".strip()
+    if match := _CONDITION.match(error):
+        condition = match[1].lower().replace("_", " ").replace(".", ", ")
+        return f"{condition} {match[2] or ''}".strip()
     return next((reason for reason in (_NOT_PARSED, _COMMAND) if error.startswith(reason)), "not planned")
 
 
@@ -395,8 +395,8 @@ def translate_to_spark(query: str, dialect: str, spark_name: Callable[[str], str
     def rename(node: Any, part: str, name: str | None) -> None:
         if name is not None:
             new = exp.to_table(name, dialect="spark")
-            for old, given in (("catalog", "catalog"), ("db", "db"), (part, "this")):
-                node.set(old, new.args.get(given))
+            for old_part, new_part in (("catalog", "catalog"), ("db", "db"), (part, "this")):
+                node.set(old_part, new.args.get(new_part))
 
     def translated(parsed: Any) -> str:
         names: dict[str, str | None] = {}
@@ -454,8 +454,8 @@ def scans(plan: str) -> Iterator[tuple[str, str | None]]:
     """Yield the table and the filters of each scan in the text of a physical plan; None for an unknown text."""
     waiting = None  # the table of an operator whose text is still to come
     for line in plan.split("\n"):
-        if known := _scan(line):
-            table, filters = known
+        if scan := _scan(line):
+            table, filters = scan
             waiting = None
             if filters is not None:
                 yield table, filters
@@ -576,6 +576,6 @@ def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]
     """Return the alternatives of operands joined by one of these words, or raise a ValueError."""
     values, between = operands[::2], operands[1::2]
     is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
-    if not is_complete or not any(all(word == given for given in between) for word in words):
+    if not is_complete or not any(all(word == connective for connective in between) for word in words):
         raise ValueError
     return reduce(partial(both_alternatives, "or" if " OR " in between else "and"), values)

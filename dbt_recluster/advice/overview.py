@@ -97,8 +97,8 @@ def totals(tables: Sequence[Overview]) -> dict[str, Any]:
     summed = [f.name for f in fields(Overview) if f.type == "int | None"]
     sums: dict[str, Any] = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
     for name in ("spent_week", "saved_week"):
-        known = [amount for table in tables if (amount := getattr(table, name)) is not None]
-        sums[name] = round(sum(known), 6) if known else None
+        amounts = [amount for table in tables if (amount := getattr(table, name)) is not None]
+        sums[name] = round(sum(amounts), 6) if amounts else None
     counts = Counter(table.verdict for table in tables)
     verdicts = {verdict: counts[verdict] for verdict in VERDICTS if verdict in counts}
     return {"tables": len(tables), "verdicts": verdicts, **sums}
@@ -150,12 +150,12 @@ def table_overview(
         facts = replace(planned, suspension=facts.suspension, failure=facts.failure)
         depth, threshold = planned.plan.depth, planned.plan.threshold
         figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
-    found = table_standing(table, options, facts)
-    if found.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
+    standing = table_standing(table, options, facts)
+    if standing.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
         need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
         notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
-        found = replace(found, reasons=(*found.reasons, *notes))
-    return Overview(table.name, found.verdict, found.text, found.cause, **figures)
+        standing = replace(standing, reasons=(*standing.reasons, *notes))
+    return Overview(table.name, standing.verdict, standing.text, standing.cause, **figures)
 
 
 def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:

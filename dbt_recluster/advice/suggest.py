@@ -127,7 +127,7 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
     tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
-    names, own = tuple(tried), _own_key(table)
+    names, keyed = tuple(tried), _own_key(table)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     blocks = len(table.metadata())
     suggestion = Suggestion(table.name, blocks, names, (), 0, (), "", (), not_tried, tuple(left_out))
@@ -135,13 +135,13 @@ def suggest_key(table: ClusteredTable, queries: Queries, options: ReclusterOptio
     if is_small or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
-    trial = KeyTrial(table, tuple(tried.values()), with_depth(own or table, options), own)
+    trial = KeyTrial(table, tuple(tried.values()), with_depth(keyed or table, options), keyed)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[: _MOST_PAIRED if tried else 0]
     plain = [*singles.values(), *map(trial.candidate, permutations(best, 2))]
     curves = [trial.candidate(items, on_curve=True) for items in combinations(sorted(best), 2)]
-    if own is not None:
-        tried_anew, of_kind = trial.own(), curves if own.key.curve else plain
+    if keyed is not None:
+        tried_anew, of_kind = trial.current_key(), curves if keyed.key.curve else plain
         of_kind[:] = [*(key for key in of_kind if key.name != tried_anew.name), tried_anew]
     candidates = _ranked(plain, curves)
     return replace(
@@ -180,8 +180,8 @@ def _tried_queries(table: ClusteredTable, queries: Queries) -> tuple[dict[str, D
             left_out.append(f"{name}: {e}")
     if not tried:
         weights: defaultdict[str, float] = defaultdict(float)
-        ranges, known, recorded = table.reads.column_ranges, table.reads.ranges, table.reads.recorded
-        for read in compact((replace(read, weight=recorded.daily(read)) for read in known), _MOST_QUERIES):
+        ranges, reads, recorded = table.reads.column_ranges, table.reads.ranges, table.reads.recorded
+        for read in compact((replace(read, weight=recorded.daily(read)) for read in reads), _MOST_QUERIES):
             weights[ranges.sql(ranges.of_json(read.columns))] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
         tried = {text: DeclaredRead(text, weight=weight) for text, weight in by_weight}
@@ -217,7 +217,7 @@ def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tu
 
 
 def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
-    best, own = candidates[0], next((key for key in candidates if key.is_own), None)
+    best, current = candidates[0], next((key for key in candidates if key.is_own), None)
     if best.gain < LEAST_GAIN and best.blocks < LEAST_FULL_BLOCKS:
         count = count_noun(best.blocks, "block")
         return f"Do not cluster it yet: it would have {count}, of which a query skips few"
@@ -227,8 +227,8 @@ def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
     shares = f"{best.skipped_now:.0%} of the blocks skipped now, {best.skipped_then:.0%} then"
     if best.is_own:
         return f"Keep {best.name}, and recluster the table ({shares})"
-    if own is not None:
-        shares += f", and {own.skipped_then:.0%} by {own.name} once the table is reclustered"
+    if current is not None:
+        shares += f", and {current.skipped_then:.0%} by {current.name} once the table is reclustered"
     if not has_queries:
         return f"By {best.name}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
     return f"By {best.name} ({shares})"
@@ -242,11 +242,11 @@ def _dissent(
         return ()
     lines, best = [], candidates[0]
     for place, name in enumerate(names):
-        own = min(candidates, key=lambda key: (key.opened[place], key in curves))
-        opened, least = best.opened[place], own.opened[place]
+        best_of_query = min(candidates, key=lambda key: (key.opened[place], key in curves))
+        opened, least = best.opened[place], best_of_query.opened[place]
         if opened > 2 * max(1, least) and not (best in curves and opened <= best.blocks / 2):
             text = f"{shortened(name)} opens {opened:,} blocks by {best.name}"
-            lines.append(f"{text}, and {least:,} by {own.name}")
+            lines.append(f"{text}, and {least:,} by {best_of_query.name}")
     return tuple(lines)
 
 
@@ -281,14 +281,14 @@ class KeyTrial:
         table: ClusteredTable,
         reads: Sequence[DeclaredRead],
         options: ReclusterOptions,
-        own: ClusteredTable | None = None,
+        keyed: ClusteredTable | None = None,
     ) -> None:
-        self._table, self._own = table, own
+        self._table, self._keyed = table, keyed
         self._metadata = table.metadata()
         predicates = [table.predicate(read.text) for read in reads]
         self._queries = [self._query(where, r.weight) for where, r in zip(predicates, reads, strict=True)]
         read_of = [where.columns(table.iceberg) for where in predicates]
-        keys = [*table.key.fields, *(own.key.fields if own else ())]
+        keys = [*table.key.fields, *(keyed.key.fields if keyed else ())]
         names = dict.fromkeys([*(field.column for field in keys), *chain.from_iterable(read_of)])
         self._rows = SampledRows(table, names, options.block_rows)
         self._policy = options.policy
@@ -307,12 +307,12 @@ class KeyTrial:
         key = ClusterKey(fields, curve=len(fields) if on_curve else 0)
         return self._try(key, curve, self._costs.estimate(items, curve))
 
-    def own(self) -> KeyCandidate:
+    def current_key(self) -> KeyCandidate:
         """Try the key of the table."""
-        assert self._own is not None
-        key = self._own.key
+        assert self._keyed is not None
+        key = self._keyed.key
         curve = self._rows.curve(key.on_curve) if key.curve else None
-        return replace(self._try(key, curve, CostModel(self._own, self._policy).estimate()), is_own=True)
+        return replace(self._try(key, curve, CostModel(self._keyed, self._policy).estimate()), is_own=True)
 
     def _try(self, key: ClusterKey, curve: Curve | None, cost: CostEstimate) -> KeyCandidate:
         """Compare now with a table sorted by the key; if nothing would be rewritten, its blocks are those of now."""
@@ -410,9 +410,9 @@ class SampledRows:
 
         def may_hold(node: Any) -> BoolArray:
             name = None if isinstance(node, bool) else node.get("term")
-            if not isinstance(name, str) or (known := bounds(name)) is None:  # excludes no block
+            if not isinstance(name, str) or (column_bounds := bounds(name)) is None:  # excludes no block
                 return np.full(len(partition), node is not False)
-            return known.may_hold(node, self.columns[name].kind)
+            return column_bounds.may_hold(node, self.columns[name].kind)
 
         opened = []
         for query in queries:
@@ -449,10 +449,10 @@ class SampledRows:
             place = np.flatnonzero(self._partition == partition)
             rows, limit = float(self._rows[partition]), float(self._limit[partition])
             of_block = columns * max(1.0, rows / limit) ** (-1 / columns)
-            own = points.take(place).standing_for(rows)
-            tree = cut_into_boxes(own, limit, curve.parts, of_block)
+            sample = points.take(place).standing_for(rows)
+            tree = cut_into_boxes(sample, limit, curve.parts, of_block)
             share = np.arange(len(place)) * SHARES // len(place)
-            used, box = np.unique(tree.box_of(own.rank, share), return_inverse=True)
+            used, box = np.unique(tree.box_of(sample.rank, share), return_inverse=True)
             block[place] = len(partitions) + box
             partitions += [partition] * len(used)
         return block, np.array(partitions, np.int64)

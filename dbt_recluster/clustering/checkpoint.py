@@ -145,9 +145,9 @@ class Checkpoint:
         is_snapshot = committed and max(planned, *committed) <= GREATEST_LONG
         if recorded["rules"] != digest(self._rules) or not is_snapshot:
             return None
-        if (given := recorded.get("partitions")) is None:
+        if (partitions := recorded.get("partitions")) is None:
             return planned, committed, None
-        return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in given]
+        return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in partitions]
 
     def _follow(self, planned: int, committed: Sequence[int]) -> bool:
         """Whether each committed snapshot is in the table, and its parent is the one before, at first the planned."""
@@ -261,16 +261,16 @@ class SettledBlocks:
             checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
         merged = {block_set.partition for block_set in plan.block_sets if block_set.is_merge}
         settling = set(np.unique(self._blocks.partition[self.mask]).tolist())
-        known, others = SETTLED.load(shared, self._read) or ([], {})
-        ours, own = [*self._commits, *commits], dict[str, tuple[float, int]]()
-        commits = [*(commit for commit in self._commits if commit not in known), *known, *commits]
+        old_commits, old = SETTLED.load(shared, self._read) or ([], {})
+        ours, settled = [*self._commits, *commits], dict[str, tuple[float, int]]()
+        commits = [*(commit for commit in self._commits if commit not in old_commits), *old_commits, *commits]
         for number in {**self._of_partition, **dict.fromkeys(merged)}:
             depth, first = self._of_partition.get(number, (np.inf, 0))
             if number in merged and number not in settling:
                 depth, first = min(depth, float(self._depths[number])), len(self._commits)
-            own[self._name(checksums[number])] = (round(depth, 6), commits.index(ours[first]))
-        kept = {n: (depth, commits.index(known[first])) for n, (depth, first) in others.items() if n not in own}
-        kept |= own
+            settled[self._name(checksums[number])] = (round(depth, 6), commits.index(ours[first]))
+        kept = {n: (depth, commits.index(old_commits[first])) for n, (depth, first) in old.items() if n not in settled}
+        kept |= settled
         while kept:
             oldest = min(first for _, first in kept.values())
             partitions = {name: [depth, first - oldest] for name, (depth, first) in kept.items()}

@@ -53,10 +53,10 @@ def waits(table: ClusteredTable, options: ReclusterOptions) -> tuple[Reason, ...
 
 def table_standing(table: ClusteredTable, options: ReclusterOptions, facts: Facts) -> Standing:
     """Return the verdict on a table by some facts, and by its conditions if they decide: they may run queries."""
-    found = decide(facts)
-    if found.verdict == "deep" and (held := waits(table, options)):
+    standing = decide(facts)
+    if standing.verdict == "deep" and (held := waits(table, options)):
         return decide(replace(facts, waits=held))
-    return found
+    return standing
 
 
 def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition | None:

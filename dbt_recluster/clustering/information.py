@@ -145,8 +145,8 @@ def reads_information(table: ClusteredTable) -> TableReadsInformation:
     reads = []
     for read in table.reads.ranges:
         ends = {column: list(of_column) for column, of_column in read.columns.items()}
-        known, source = figures.get(id(read), ()), "declared" if read.imported_from is None else "recorded"
-        reads.append(ReadInformation(source, read.imported_from, read.weight, ends, *known))
+        read_figures, source = figures.get(id(read), ()), "declared" if read.imported_from is None else "recorded"
+        reads.append(ReadInformation(source, read.imported_from, read.weight, ends, *read_figures))
     opened = [read for read in reads if read.blocks is not None]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)

@@ -240,8 +240,8 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
     """Write reads as a text that stands for them as a value of :data:`Reads`."""
     if not reads:
         return _EVEN
-    given = [{name: value for name, value in vars(read).items() if value is not None} for read in reads]
-    items = [of if of != {**_as_read(r.text), "weight": 1} else r.text for r, of in zip(reads, given, strict=True)]
+    objects = [{name: value for name, value in vars(read).items() if value is not None} for read in reads]
+    items = [of if of != {**_as_read(r.text), "weight": 1} else r.text for r, of in zip(reads, objects, strict=True)]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -280,9 +280,9 @@ class When:
 
     def __post_init__(self) -> None:
         """Refuse limits of a query without one, and others beside them."""
-        given = {name for name, value in vars(self).items() if value is not None}
-        of_query = "query" in given and len(given) > 1 and given <= {"query", "opens", "seconds", "selectivity"}
-        if not of_query and given not in ({"skipped"}, {"ratio"}):
+        limits = {name for name, value in vars(self).items() if value is not None}
+        of_query = "query" in limits and len(limits) > 1 and limits <= {"query", "opens", "seconds", "selectivity"}
+        if not of_query and limits not in ({"skipped"}, {"ratio"}):
             raise ValueError("limits of different things")
 
 
@@ -445,19 +445,19 @@ class ReclusterOptions:
     progress: ProgressCallback | None = None
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
+    def from_properties(cls, properties: Mapping[str, str], **options: Any) -> ReclusterOptions:
         """Return the given options, checked before, each else as a table's properties record it, else its default."""
-        given = {name: value for name, value in given.items() if value is not None}
-        others = (option for option in RECLUSTER_OPTIONS.values() if option.name not in given)
-        return cls(**given, **{option.name: option.of_table(properties) for option in others})
+        options = {name: value for name, value in options.items() if value is not None}
+        others = (option for option in RECLUSTER_OPTIONS.values() if option.name not in options)
+        return cls(**options, **{option.name: option.of_table(properties) for option in others})
 
     @property
     def policy(self) -> Policy:
         """The planner's policy, with the default in place of ``auto``; ``max_bytes`` is for the whole recluster."""
         names = (f.name for f in fields(Policy) if f.name in RECLUSTER_OPTIONS)
-        given = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
+        options = {name: value for name in names if (value := getattr(self, name)) not in (None, AUTO)}
         # At most 100 GB in one block set, which a failed merge loses. Whether the table is small, the table knows.
-        return Policy(max_merge_bytes=100 * 2**30, is_small_table=self.depth is None, **given)
+        return Policy(max_merge_bytes=100 * 2**30, is_small_table=self.depth is None, **options)
 
 
 RECLUSTER_OPTIONS = declared(ReclusterOptions)

@@ -35,8 +35,8 @@ class ProcessCache:
     def blocks(self, place: Place, read: Callable[[], BlockMetadata]) -> BlockMetadata:
         """Return the blocks of a snapshot, read unless they are known."""
         with self._lock:
-            known = self._blocks.get(place)
-        blocks = read() if known is None else known
+            cached = self._blocks.get(place)
+        blocks = read() if cached is None else cached
         if len(blocks) <= _MOST_BLOCKS:
             with self._lock:
                 self._blocks.pop(place, None)
@@ -47,8 +47,8 @@ class ProcessCache:
 
     def empty_plan(self, uuid: str, rules: str) -> tuple[int, Plan] | None:
         """Return the snapshot and the plan of a table for which nothing was left to do by these rules, or None."""
-        known = self._empty_plans.get(uuid)
-        return known[1:] if known is not None and known[0] == rules else None
+        entry = self._empty_plans.get(uuid)
+        return entry[1:] if entry is not None and entry[0] == rules else None
 
     def remember_empty_plan(self, uuid: str, rules: str, snapshot_id: int, planned: Plan) -> None:
         """Remember that a plan of a snapshot was empty by these rules."""

@@ -106,9 +106,9 @@ class ClusteredTable:
         """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
         return ClusteredTable.__new__(ClusteredTable)._attach(self.iceberg.on_branch(branch), self.cluster_by)
 
-    def options(self, **given: Any) -> ReclusterOptions:
+    def options(self, **options: Any) -> ReclusterOptions:
         """Return the given options, each else as the table records it, else its default."""
-        return ReclusterOptions.from_properties(self.iceberg.properties, **given)
+        return ReclusterOptions.from_properties(self.iceberg.properties, **options)
 
     @cached_property
     def columns(self) -> Columns:
@@ -247,11 +247,11 @@ class ClusteredTable:
         field = self.key.fields[item]
         spark_type = self.columns.types[field.column]
         texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
-        known = [text for text in texts if text is not None]
-        if len(known) < len(texts):
-            known = self.iceberg.printed(values, spark_type)
+        printed = [text for text in texts if text is not None]
+        if len(printed) < len(texts):
+            printed = self.iceberg.printed(values, spark_type)
         # Neighbours in the key begin alike, and differ in the end.
-        return [printable(text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}") for text in known]
+        return [printable(text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}") for text in printed]
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""

@@ -89,9 +89,9 @@ class TableCurve:
 
     def blocks(self, blocks: BlockMetadata) -> CurveBlocks:
         """Return blocks along the curve, which is drawn from their bounds if there is none of their types."""
-        own, curve = slice(len(self._key.leading), None), self._of_types(blocks)
+        items, curve = slice(len(self._key.leading), None), self._of_types(blocks)
         if curve is None:
-            curve = curve_of_bounds(blocks.lower[own], blocks.upper[own], blocks.unbounded[own], blocks.rows)
+            curve = curve_of_bounds(blocks.lower[items], blocks.upper[items], blocks.unbounded[items], blocks.rows)
         return CurveBlocks(curve, blocks.lower, blocks.upper, blocks.unbounded, blocks.rows, blocks.partition)
 
     def _of_types(self, blocks: BlockMetadata) -> Curve | None:
@@ -126,8 +126,8 @@ class TableCurve:
         # The planner uses samples of all loads, where these are few; boundaries need those of new loads only.
         sampled = unmerged if np.count_nonzero(unmerged) <= _MOST_SAMPLED_BLOCKS else new
         if is_few := np.count_nonzero(sampled) <= _MOST_SAMPLED_BLOCKS:
-            known = np.isin(blocks.added_by, list(self.sampled))
-            self.sampled |= self._samples(blocks.take(sampled & ~known))
+            has_sample = np.isin(blocks.added_by, list(self.sampled))
+            self.sampled |= self._samples(blocks.take(sampled & ~has_sample))
         if curve is not None and not new.any():
             return {}
         if is_few and new.any():
@@ -244,8 +244,8 @@ def recorded_curve(
         by_name = [properties.get(curve_property(field.column))]
         texts = by_name if ids is None else curve_properties(properties).values()
         read = partial(_decoded, field, None if ids is None else ids.get(field.column))
-        own = (CURVE_PREFIX.load(text, read) for text in texts)
-        columns += [known for known in own if known is not None][:1]
+        records = (CURVE_PREFIX.load(text, read) for text in texts)
+        columns += [record for record in records if record is not None][:1]
     if not columns or len(columns) < key.curve:
         return None
     boundaries, ascending, newest = zip(*columns, strict=True)
@@ -291,9 +291,9 @@ def _decoded(field: KeyField, field_id: int | None, recorded: Mapping[str, Any])
 
 def _arrow_type(text: str) -> pa.DataType:
     """Return the Arrow type that is printed as ``text``."""
-    known = {str(kind): kind for column in TYPES for kind in column.bounds.values()}
-    if text in known:
-        return known[text]
+    types = {str(kind): kind for column in TYPES for kind in column.bounds.values()}
+    if text in types:
+        return types[text]
     kind, _, numbers = text.removesuffix(")").partition("(")
     precision, scale = map(int, numbers.split(","))
     # Truncated decimals have more digits than others.

@@ -158,16 +158,16 @@ class TableMaintenance:
         """Delete orphan files; raise CatalogError if the catalog does not list its tables."""
         with self._step("remove_orphan_files") as task:
             self._check(task, older_than, force)
-            own = directories(self._table)
-            if own is None:
+            table_directories = directories(self._table)
+            if table_directories is None:
                 raise MaintenanceError(
                     f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                     "knows which files are its own"
                 )
             before = older_than or self._now - _ORPHAN_AGE
-            files = tuple(sorted(self._actions.orphan_files(own, before)))
+            files = tuple(sorted(self._actions.orphan_files(table_directories, before)))
             if files:
-                files = tuple(self._unused(own, files, force))
+                files = tuple(self._unused(table_directories, files, force))
             stop_if_interrupted()
             if files and not dry_run:
                 self._actions.delete_files(files)
@@ -213,9 +213,9 @@ class TableMaintenance:
             return count >= max(_MANY_MANIFESTS, _MANIFEST_GAIN * needed)
         return self._owns_files
 
-    def _unused(self, own: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
+    def _unused(self, directories: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, or raise if another table may have files in the directories."""
-        if other := self._catalog.neighbour(self._table, own):
+        if other := self._catalog.neighbour(self._table, directories):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so it is "
                 "not known whose the files there are"

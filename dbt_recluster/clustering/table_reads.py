@@ -228,10 +228,10 @@ class TableReads:
         if declared is None:
             declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties)
         if declared is None:
-            known = [(read, self.column_ranges.of_json(read.columns)) for read in self.recorded.reads]
+            with_ranges = [(read, self.column_ranges.of_json(read.columns)) for read in self.recorded.reads]
         else:
-            known = [(ReadRange({}, r.weight), ranges) for r in declared for ranges in self._of_declared(r)]
-        self._followed = [replace(read, columns=ranges_as_json(ranges)) for read, ranges in known if ranges]
+            with_ranges = [(ReadRange({}, r.weight), ranges) for r in declared for ranges in self._of_declared(r)]
+        self._followed = [replace(read, columns=ranges_as_json(ranges)) for read, ranges in with_ranges if ranges]
         return self.left_out
 
     @property
@@ -244,8 +244,8 @@ class TableReads:
     def for_key(self, key: ClusterKey) -> KeyReads:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:
-            known = self.column_ranges
-            with_ends = [(read, known.of_key(key, known.of_json(read.columns))) for read in self.ranges]
+            ranges = self.column_ranges
+            with_ends = [(read, ranges.of_key(key, ranges.of_json(read.columns))) for read in self.ranges]
             bounded = [(read, ends) for read, ends in with_ends if ends]
             items = range(len(key.fields))
             lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))

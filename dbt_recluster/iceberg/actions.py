@@ -209,8 +209,8 @@ def directories(table: IcebergTable) -> tuple[str, str] | None:
         return None
     is_object_storage = properties.get("write.object-storage.enabled", "false").lower() == "true"
     kinds = ("data", *(["object-storage"] if is_object_storage else []), "folder-storage")
-    given = (properties.get(f"write.{kind}.path") for kind in kinds)
-    data = next(filter(None, given), f"{location}/data")
+    paths = (properties.get(f"write.{kind}.path") for kind in kinds)
+    data = next(filter(None, paths), f"{location}/data")
     metadata = properties.get("write.metadata.path") or f"{location}/metadata"
     return data.rstrip("/"), metadata.rstrip("/")
 
@@ -261,15 +261,15 @@ class CatalogFiles:
             is_used |= np.isin(hashes, listed.files)
         return [path for path, used in zip(paths, is_used.tolist(), strict=True) if not used]
 
-    def neighbour(self, table: IcebergTable, own: Sequence[str]) -> str | None:
-        """Return another table of the catalog whose directories overlap with ``own``, those of ``table``, or None."""
+    def neighbour(self, table: IcebergTable, directories: Sequence[str]) -> str | None:
+        """Return another table of the catalog whose directories overlap with ``directories`` of ``table``, or None."""
         parts, tables = name_parts(table.identifier), self._tables(table)
         # Whether case matters depends on the catalog.
         itself = [listed for listed in tables if listed.parts == parts] or [
             listed for listed in tables if folded(listed.parts) == folded(parts)
         ]
         for listed in tables:
-            if listed not in itself and any(overlap(path, d) for path in own for d in listed.directories):
+            if listed not in itself and any(overlap(path, d) for path in directories for d in listed.directories):
                 return join_parts(listed.parts)
         return None
 

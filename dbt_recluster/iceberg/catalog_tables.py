@@ -83,15 +83,15 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
 def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
     """Return a table's full identifier, each part quoted, and Iceberg's table; see :meth:`IcebergTable.load`."""
     try:
-        given = name_parts(name)
-        resolved = resolve(spark, given)
+        parts = name_parts(name)
+        resolved = resolve(spark, parts)
         loaded = resolved.catalog().loadTable(resolved.identifier())
     except OptionError as e:
         raise NotAnIcebergTableError(str(e)) from None
     except CatalogError:
         raise
     except Exception as e:
-        *base, last = given
+        *base, last = parts
         message = short_message(e).rstrip(".")
         if base and _TIME_TRAVEL.fullmatch(last):
             message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
@@ -101,12 +101,12 @@ def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
             current = java_session(spark).sessionState().catalogManager().currentCatalog()
             is_missing |= str(current.name()) == "spark_catalog"  # another may have nested namespaces, and not answer
         kind = MissingTableError if is_missing else NotAnIcebergTableError
-        raise kind(f"{join_parts(given)} cannot be loaded: {message}") from e
-    _check_is_main_branch(spark, given, loaded)
-    parts = (*resolved.identifier().namespace(), resolved.identifier().name())
-    if any("/" in part for part in parts):
+        raise kind(f"{join_parts(parts)} cannot be loaded: {message}") from e
+    _check_is_main_branch(spark, parts, loaded)
+    resolved_parts = (*resolved.identifier().namespace(), resolved.identifier().name())
+    if any("/" in part for part in resolved_parts):
         raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
-    return ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table()
+    return ".".join(map(quote, (resolved.catalog().name(), *resolved_parts))), loaded.table()
 
 
 def current_metadata_file(spark: SparkSession, name: str) -> str:

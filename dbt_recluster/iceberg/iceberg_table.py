@@ -245,15 +245,15 @@ class IcebergTable:
 
         A replaced main branch begins a new line, and the table keeps the snapshots of the old one, which come before.
         """
-        known = {s.id: s for s in self._known_snapshots()}
-        line = _line(known, self.snapshot_id)
-        if self.branch is not None or len(line) == len(known):
+        snapshots = {s.id: s for s in self._known_snapshots()}
+        line = _line(snapshots, self.snapshot_id)
+        if self.branch is not None or len(line) == len(snapshots):
             return line
         current = [int(entry.snapshotId()) for entry in java_items(self.java.history())]
         while line and line[0].parent is None and (ids := {s.id for s in line}):
             first = next((place for place, snapshot_id in enumerate(current) if snapshot_id in ids), 0)
             current = current[:first]
-            before = _line(known, current[-1]) if current else []
+            before = _line(snapshots, current[-1]) if current else []
             if not before:
                 break
             line = [*before, *line]

@@ -264,8 +264,8 @@ class RangeParser:
         for column, (lower, upper) in ranges.items():
             ends = {"=": lower} if lower is not None and lower == upper else {">=": lower, "<=": upper}
             kind = self._columns.types[column]
-            known = {sign: sql_literal(end, kind) for sign, end in ends.items() if end is not None}
-            terms += [f"{quote_path(column)} {sign} {literal}" for sign, literal in known.items()]
+            literals = {sign: sql_literal(end, kind) for sign, end in ends.items() if end is not None}
+            terms += [f"{quote_path(column)} {sign} {literal}" for sign, literal in literals.items()]
         return " and ".join(terms)
 
 

@@ -147,7 +147,7 @@ class TableChange:
     def _missing(self, table: IcebergTable) -> PropertyChanges:
         """Return the properties to set, and to remove where they are None."""
         actual = table.properties
-        needed: dict[str, str | None] = {**self.properties}
+        properties: dict[str, str | None] = {**self.properties}
         if self.key is not None:
             with_key = key_properties(self.key, len(table.java.schema().columns()), actual)
             # Boundaries follow a renamed column.
@@ -156,16 +156,16 @@ class TableChange:
                 for name in with_key
                 if name.startswith(table_properties.CURVE_PREFIX)
             }
-            needed |= with_key
+            properties |= with_key
             for item in self.key.on_curve:
                 name, column_id = table_properties.curve_property(item.column), table.field_ids.get(item.column)
-                if name not in {*actual, *needed} and column_id in moved:
-                    needed[name] = moved[column_id]
+                if name not in {*actual, *properties} and column_id in moved:
+                    properties[name] = moved[column_id]
             if self.key.curve:
-                needed[table_properties.CLUSTER_BY] = str(self.key)
+                properties[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed = {table_properties.CLUSTER_BY: None, **needed}
-        return {name: value for name, value in needed.items() if actual.get(name) != value}
+                properties = {table_properties.CLUSTER_BY: None, **properties}
+        return {name: value for name, value in properties.items() if actual.get(name) != value}
 
 
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
@@ -251,8 +251,8 @@ def key_properties(key: ClusterKey | None, columns: int, actual: Mapping[str, st
     on_curve = {table_properties.curve_property(item.column) for item in (key.on_curve if key else ())}
     of_curves = (table_properties.CURVE_PREFIX, *([] if on_curve else [table_properties.SETTLED]))
     former = [name for name in actual if name.startswith(of_curves) and name not in on_curve]
-    wanted = clustering_properties(key, columns) if key else {}
-    return {**dict.fromkeys(former), **{name: value for name, value in wanted.items() if name not in actual}}
+    properties = clustering_properties(key, columns) if key else {}
+    return {**dict.fromkeys(former), **{name: value for name, value in properties.items() if name not in actual}}
 
 
 def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:

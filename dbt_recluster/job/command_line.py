@@ -197,18 +197,18 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     raise SystemExit(request)
 
 
-def _request(operation: Operation, tables: tuple[str, ...], **given: Any) -> Request:
-    own = {argument.name: given.pop(argument.name) for argument in operation.arguments}
-    own |= {name: list(value) or None for name, value in own.items() if isinstance(value, tuple)}
-    if given["select"]:  # of `--select a b`, click leaves b among the tables
-        given["select"], tables = (*given["select"], *tables), ()
+def _request(operation: Operation, tables: tuple[str, ...], **options: Any) -> Request:
+    values = {argument.name: options.pop(argument.name) for argument in operation.arguments}
+    values |= {name: list(value) or None for name, value in values.items() if isinstance(value, tuple)}
+    if options["select"]:  # of `--select a b`, click leaves b among the tables
+        options["select"], tables = (*options["select"], *tables), ()
     tables = tuple(dict.fromkeys(tables))
     for table in tables:
         name_parts(table)
-    if given["namespace"] is not None:
-        name_parts(given["namespace"], "namespace")
-    arguments = operation.read((TABLE,), {**own, "table": list(tables) or None})
-    request = Request(str(click.get_current_context().info_name), operation, arguments, tables, **given)
+    if options["namespace"] is not None:
+        name_parts(options["namespace"], "namespace")
+    arguments = operation.read((TABLE,), {**values, "table": list(tables) or None})
+    request = Request(str(click.get_current_context().info_name), operation, arguments, tables, **options)
     if error := _wrong_choice(request):
         raise OptionError(error)
     return request
@@ -373,14 +373,14 @@ class _Job(Context):
     def is_answered(self) -> bool:
         """Answer for the named tables that have not changed since an earlier command; return whether these are all."""
         request, settings = self._request, self._request.conf
-        given = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
+        values = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
         # What these name may change without a commit.
         others = [request.manifest, request.lake, request.every]
-        others += (given.get(name) for name in ("reads", METRICS.name, "dry_run"))
+        others += (values.get(name) for name in ("reads", METRICS.name, "dry_run"))
         is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules and find_spec("pyspark") is not None
         if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
             return False
-        self._unchanged = UnchangedTables({**starter.outside_settings(request.properties_file), **settings}, given)
+        self._unchanged = UnchangedTables({**starter.outside_settings(request.properties_file), **settings}, values)
         for answer in filter(None, map(self._unchanged.answer, request.tables)):
             self._answers.append(answer)
             self._show(answer)
@@ -513,8 +513,8 @@ class _Job(Context):
                 _note(f"{PROGRAM}: {e}")  # it may return
                 names = []
         else:
-            known = {answer.table for answer in self._answers}
-            names = [name for name in request.tables if name not in known]
+            answered = {answer.table for answer in self._answers}
+            names = [name for name in request.tables if name not in answered]
         return [Target(name, required=bool(request.tables)) for name in names]
 
     def _targets_of_manifest(self) -> list[Target]:
@@ -530,8 +530,8 @@ class _Job(Context):
             lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
         targets = choose(nodes, list(request.tables) or None, names, eligible, of)
-        if request.select and (others := sum(map(has_table, nodes)) - len(targets)):
-            tables = count_noun(others, "table")
+        if request.select and (left_out := sum(map(has_table, nodes)) - len(targets)):
+            tables = count_noun(left_out, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         wrong = [target.error for target in targets if target.error is not None]
         if wrong and self._operation.finish is None:  # one answer for all tables says it beside the others
@@ -614,9 +614,9 @@ def spark_session(
         spark = embedded.start(lake, settings, report=_note)
     else:
         if is_own and starter.GATEWAY not in os.environ:
-            given = {**local_spark.DEFAULTS, **starter.outside_settings(properties_file), **settings}
-            defaults = {name: given[name] for name in local_spark.DEFAULTS}
-            settings = {**defaults, **settings, **local_spark.iceberg_settings(given)}
+            all_settings = {**local_spark.DEFAULTS, **starter.outside_settings(properties_file), **settings}
+            defaults = {name: all_settings[name] for name in local_spark.DEFAULTS}
+            settings = {**defaults, **settings, **local_spark.iceberg_settings(all_settings)}
         spark = starter.start_spark(settings, properties_file=properties_file, report=_note)
     try:
         environment.check_environment(spark, any_catalog=True)

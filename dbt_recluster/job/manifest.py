@@ -61,22 +61,22 @@ class Manifest:
             database = catalog or spark_names.get(str(node.get("database")), names["database"])
             return {**node, **names, "database": database, **more}
 
-        given, (sources, groups) = content.get("nodes"), map(_typed, map(content.get, ("sources", "groups")))
-        if not isinstance(given, dict):
+        raw_nodes, (sources, groups) = content.get("nodes"), map(_typed, map(content.get, ("sources", "groups")))
+        if not isinstance(raw_nodes, dict):
             schema = content["metadata"]["dbt_schema_version"]
             raise ManifestError(f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})")
-        _check_nodes(given, path)
-        nodes = {unique_id: placed(_typed(node), unique_id=unique_id) for unique_id, node in given.items()}
+        _check_nodes(raw_nodes, path)
+        nodes = {unique_id: placed(_typed(node), unique_id=unique_id) for unique_id, node in raw_nodes.items()}
         _check_relations(nodes, path)
-        known = list(map(_typed, sources.values()))
-        catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
+        typed_sources = list(map(_typed, sources.values()))
+        catalogs = {str(node["database"]) for node in (*raw_nodes.values(), *typed_sources) if node.get("database")}
         for name in spark_names:
             if name not in catalogs:
-                others = did_you_mean(name, sorted(catalogs), "they are in") if catalogs else "use --catalog"
-                raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {others}")
+                meant = did_you_mean(name, sorted(catalogs), "they are in") if catalogs else "use --catalog"
+                raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {meant}")
         relations = {
             re.sub('[`"]', "", str(node["relation_name"])).lower(): join_parts(relation_of(node))
-            for node in (*nodes.values(), *map(placed, known))
+            for node in (*nodes.values(), *map(placed, typed_sources))
             if node.get("relation_name") and node.get("schema") and node["alias"]
         }
         nodes = labelled(nodes, {name: _typed(group) for name, group in groups.items()})
@@ -131,8 +131,8 @@ class Manifest:
                 f"or {_BUILDS[-1]}"
             )
         ids = {str(result.get("unique_id")): str(result.get("status")) for result in results}
-        known = [unique_id for unique_id in ids if unique_id in self.nodes]
-        if ids and not known:
+        node_ids = [unique_id for unique_id in ids if unique_id in self.nodes]
+        if ids and not node_ids:
             raise ManifestError(f"{path} and {self.path} are of different projects: they have no node in common")
         written, ended = (str(of.get("generated_at", "")) for of in (self.metadata, content["metadata"]))
         invocation = content["metadata"].get("invocation_id")
@@ -142,7 +142,7 @@ class Manifest:
                 f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
-        return set() if arguments.get("empty") else {each for each in known if ids[each] in ("success", "warn")}
+        return set() if arguments.get("empty") else {each for each in node_ids if ids[each] in ("success", "warn")}
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL that reads the table of a node, directly or through views, by the reader's id."""
@@ -197,9 +197,9 @@ def _check_nodes(nodes: Mapping[str, Any], path: Path) -> None:
             raise ManifestError(f"{path}: node {unique_id} has no schema or name, or one that is no text")
 
 
-def _typed(given: Any) -> dict[str, Any]:
+def _typed(content: Any) -> dict[str, Any]:
     """Return an object of JSON, and its own config and dependencies, without values of unexpected types."""
-    values = given.items() if isinstance(given, dict) else ()
+    values = content.items() if isinstance(content, dict) else ()
     typed = {name: value for name, value in values if isinstance(value, _TYPES.get(name, object))}
     return {**typed, **{name: _typed(typed[name]) for name in ("config", "depends_on") if name in typed}}
 

@@ -73,9 +73,9 @@ class ChangedTables:
     def of(self, targets: Sequence[Target]) -> list[Target]:
         """Return the targets that the pass works on; raise CatalogError if a catalog does not answer."""
         names = {target.relation for target in targets}
-        for known in (self._metadata_files, self._pauses):
-            for dropped in known.keys() - names:
-                del known[dropped]
+        for by_table in (self._metadata_files, self._pauses):
+            for dropped in by_table.keys() - names:
+                del by_table[dropped]
         return [target for target in targets if self._has_changed(target.relation)]
 
     def record(self, targets: Sequence[Target], answers: Sequence[Answer]) -> None:

@@ -50,13 +50,13 @@ class UnchangedTables:
         if (file := self._file(table)) is None or not file.is_file():
             return None
         try:
-            known = json.loads(file.read_text("utf-8"))
-            if time.time() - known["at"] > _SECONDS or self._metadata_file(table) != known["metadata_file"]:
+            entry = json.loads(file.read_text("utf-8"))
+            if time.time() - entry["at"] > _SECONDS or self._metadata_file(table) != entry["metadata_file"]:
                 return None
-            since = time.strftime("%H:%M:%S", time.localtime(known["at"]))
+            since = time.strftime("%H:%M:%S", time.localtime(entry["at"]))
             reason = f"nothing was written since the check at {since}"
-            text = f"{known['text']} ({reason})"
-            return Answer(table, {**known["values"], "reason": reason}, text, warnings=known["warnings"])
+            text = f"{entry['text']} ({reason})"
+            return Answer(table, {**entry["values"], "reason": reason}, text, warnings=entry["warnings"])
         except Exception as e:  # Spark looks, and says what is wrong
             logger.debug("%s: pyiceberg does not know whether it has changed: %s", table, type(e).__name__)
             return None
@@ -65,10 +65,10 @@ class UnchangedTables:
         """Record that nothing was to be done to a table that was read from this metadata file."""
         if (file := self._file(answer.table)) is None:
             return
-        known = {name: getattr(answer, name) for name in ("values", "text", "warnings")}
+        entry = {name: getattr(answer, name) for name in ("values", "text", "warnings")}
         with suppress(OSError, TypeError, ValueError):
             file.parent.mkdir(0o700, exist_ok=True)
-            replace_file(file, json.dumps({**known, "metadata_file": metadata_file, "at": time.time()}).encode())
+            replace_file(file, json.dumps({**entry, "metadata_file": metadata_file, "at": time.time()}).encode())
 
     def _file(self, table: str) -> Path | None:
         """Return the file of a table, or None if its catalog cannot be asked."""
@@ -83,8 +83,8 @@ class UnchangedTables:
         prefix = f"spark.sql.catalog.{name}"
         if len(rest) < 2 or self._settings.get(prefix) != ICEBERG_CATALOG:
             return None
-        given = {key.removeprefix(f"{prefix}."): value for key, value in self._settings.items() if key != prefix}
-        properties = {key: value for key, value in given.items() if not key.startswith("spark.")}
+        settings = {key.removeprefix(f"{prefix}."): value for key, value in self._settings.items() if key != prefix}
+        properties = {key: value for key, value in settings.items() if not key.startswith("spark.")}
         implementation = properties.pop("catalog-impl", "") or properties.get("type")
         return {**properties, "type": "rest"} if implementation in _REST else None
 

@@ -64,7 +64,7 @@ class Columns:
 
     def _matches(self, path: str, among: Iterable[str]) -> list[str]:
         fold = str if self.case_sensitive else str.lower
-        return [known for known in among if fold(known) == fold(path)]
+        return [column for column in among if fold(column) == fold(path)]
 
 
 def base_type(spark_type: str) -> str:

@@ -190,17 +190,17 @@ def search_steps(values: Sequence[str], arrays: Sequence[str], bits: int, name: 
 
     The last step's columns are ``name_0_0``, ``name_1_0`` and so on: how many items are not above each value.
     """
-    found, steps = ["0"] * len(values), []
+    counts, steps = ["0"] * len(values), []
     for bit in reversed(range(bits)):
         names = [f"{name}_{number}_{bit}" for number in range(len(values))]
         # A comparison with NULL is NULL, which counts as false; so is one with an item beyond the end.
         steps.append(
             [
                 f"if({value} >= get({array}, {count} + {(1 << bit) - 1}), {count} + {1 << bit}, {count}) as {following}"
-                for value, array, count, following in zip(values, arrays, found, names, strict=True)
+                for value, array, count, following in zip(values, arrays, counts, names, strict=True)
             ]
         )
-        found = names
+        counts = names
     return steps
 
 

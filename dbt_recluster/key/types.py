@@ -182,8 +182,8 @@ class DecimalNumber(ColumnType):
 
     def _of_integers(self, numbers: Sequence[int]) -> pa.Array:
         # The start of its digits may be less than the least number of the type.
-        known = [max(number, 1 - 10**self.arrow.precision) for number in numbers]
-        return pa.array(map(self.scaled, known), self.arrow)
+        clamped = [max(number, 1 - 10**self.arrow.precision) for number in numbers]
+        return pa.array(map(self.scaled, clamped), self.arrow)
 
     def truncated_sql(self, column: str, width: int) -> str:
         # The width is unscaled: 50 is 0.50 in a decimal(10, 2). Spark rounds the last of 38 digits.
@@ -404,9 +404,9 @@ def iceberg_type(name: str) -> ColumnType:
     """Return the type of a column's bounds by Iceberg's name; those without a class are text."""
     if name.startswith("decimal"):
         return DecimalNumber(name, pa.decimal128(*decimal_digits(name)))
-    known = name.partition("[")[0]
-    kind = next((kind for kind in TYPES if known in kind.bounds), Text)
-    return kind(name, kind.bounds.get(known, kind.column))
+    base = name.partition("[")[0]
+    kind = next((kind for kind in TYPES if base in kind.bounds), Text)
+    return kind(name, kind.bounds.get(base, kind.column))
 
 
 @cache

@@ -71,13 +71,13 @@ def arguments_of(function: Callable[..., Any]) -> tuple[Argument, ...]:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             (typed,) = get_args(hints[name])
-            arguments += (known for option, known in OPTIONS.items() if option in typed.__annotations__)
+            arguments += (argument for option, argument in OPTIONS.items() if option in typed.__annotations__)
         annotations = getattr(hints.get(name), "__metadata__", ())
-        for known in (each for each in annotations if isinstance(each, Argument)):
+        for argument in (each for each in annotations if isinstance(each, Argument)):
             meaning, _, otherwise = texts.get(name, "").partition(" By default, ")
-            otherwise = otherwise.rstrip(".") or known.otherwise or str(parameter.default).lower()
-            known = replace(known, name=name, meaning=meaning or known.meaning, kind=known.kind or hints[name])
-            arguments.append(replace(known, otherwise=otherwise, default=parameter.default))
+            otherwise = otherwise.rstrip(".") or argument.otherwise or str(parameter.default).lower()
+            argument = replace(argument, name=name, kind=argument.kind or hints[name], default=parameter.default)
+            arguments.append(replace(argument, meaning=meaning or argument.meaning, otherwise=otherwise))
     return tuple(arguments)
 
 
@@ -93,18 +93,18 @@ def documented_arguments(function: Callable[..., Any]) -> dict[str, str]:
     return {name: " ".join(meaning.split()) for name, meaning in entries}
 
 
-def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+def read_arguments(of: str, arguments: Iterable[Argument], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operation or a test, checked; None counts as not given.
 
     Raises:
         OptionError, ClusterKeyError: One is wrong, or there is no such argument.
     """
-    known = {argument.name: argument for argument in arguments}
-    for name, value in given.items():
-        if name not in known and value is not None:
-            meant = did_you_mean(str(name), known, "it takes")
+    by_name = {argument.name: argument for argument in arguments}
+    for name, value in values.items():
+        if name not in by_name and value is not None:
+            meant = did_you_mean(str(name), by_name, "it takes")
             raise OptionError(f"{of} has no argument {name!r}; {meant}")
-    return {name: argument.read(given.get(name)) for name, argument in known.items()}
+    return {name: argument.read(values.get(name)) for name, argument in by_name.items()}
 
 
 def _words(value: Any) -> list[str]:

@@ -79,16 +79,16 @@ class RunBudget:
     spent: Spending = field(default_factory=Spending)
 
     @contextmanager
-    def limit(self, own: int | None) -> Iterator[int | None]:
+    def limit(self, max_bytes: int | None) -> Iterator[int | None]:
         """Reserve the budget for a table with its own limit; yield the most bytes that it may rewrite."""
         if self.total is None:
-            yield own
+            yield max_bytes
             return
         with self.spent.lock:
             left = self.total - self.spent.bytes
             if left <= 0:
                 raise BudgetSpentError(f"the {self.total} bytes of var {BUDGET.var} are spent in this run")
-            yield left if own is None else min(left, own)
+            yield left if max_bytes is None else min(left, max_bytes)
 
     def spend(self, count: int) -> None:
         """Count rewritten bytes, while the budget is reserved."""
@@ -193,9 +193,9 @@ class Call:
     @property
     def is_auto(self) -> bool:
         """Whether known reads choose the key: no argument names one, and all branches share that of main."""
-        own, given = self.target.options, (self.arguments.get("cluster_by"), self.arguments.get("branch"))
-        is_auto = AUTO_KEY in self.opened.iceberg.properties if own is None else own.auto is not None
-        return is_auto and given == (None, None) and self.opened.cluster_by is None
+        model, key_and_branch = self.target.options, (self.arguments.get("cluster_by"), self.arguments.get("branch"))
+        is_auto = AUTO_KEY in self.opened.iceberg.properties if model is None else model.auto is not None
+        return is_auto and key_and_branch == (None, None) and self.opened.cluster_by is None
 
     @cached_property
     def queries(self) -> Mapping[str, str]:
@@ -207,33 +207,33 @@ class Call:
         """The options among the arguments, None for those that are not given."""
         return {name: self.arguments.get(name) for name in RECLUSTER_OPTIONS}
 
-    def options(self, **given: Any) -> ReclusterOptions:
-        """Return the options of the model, else those that the table records, overridden by ``given`` ones but None."""
+    def options(self, **options: Any) -> ReclusterOptions:
+        """Return the options of the model, else those that the table records, overridden by ``options`` except None."""
         model, recorded = self.target.options, MODEL_OPTIONS["automatic_clustering"]
         automatic = recorded.of_table(self.opened.iceberg.properties) if model is None else model.automatic_clustering
-        overriding = {name: value for name, value in given.items() if value is not None}
+        overriding = {name: value for name, value in options.items() if value is not None}
         overriding["automatic"] = automatic and not self.context.off_by
         return self.opened.options(**overriding) if model is None else replace(model.recluster, **overriding)
 
-    def options_in_effect(self, **given: Any) -> dict[str, dict[str, Any]]:
+    def options_in_effect(self, **options: Any) -> dict[str, dict[str, Any]]:
         """Return each option's name and value as they are written, or its default in words, and its origin."""
-        found = {}
+        in_effect = {}
         for name, option in MODEL_OPTIONS.items():
             if self.target.options is None and not (option.is_recorded or name == "cluster_by"):
                 continue  # only a model has it
-            where, value, origin = option.config, given.get(name), "argument"
+            where, value, origin = option.config, options.get(name), "argument"
             if value is None and name in self._written:
                 where, value, origin = self._written[name]
             if value is None:
                 value, origin = option.otherwise, "default"
-            found[name] = {"name": where, "value": value, "origin": origin}
+            in_effect[name] = {"name": where, "value": value, "origin": origin}
         if self.context.off_by:
-            found["automatic_clustering"] |= {"value": False, "origin": self.context.off_by}
+            in_effect["automatic_clustering"] |= {"value": False, "origin": self.context.off_by}
         if (total := self.context.budget.total) is not None:
             with suppress(OptionError):  # the verdict says what is wrong
-                if total < (self.options(**given).max_bytes or math.inf):
-                    found["max_bytes"] = {"name": BUDGET.var, "value": total, "origin": "var"}
-        return found
+                if total < (self.options(**options).max_bytes or math.inf):
+                    in_effect["max_bytes"] = {"name": BUDGET.var, "value": total, "origin": "var"}
+        return in_effect
 
     @cached_property
     def _written(self) -> dict[str, tuple[str, Any, str]]:
@@ -263,8 +263,8 @@ class Call:
             return
         failure = Failure.now(short_message(error))
         try:
-            known = self.opened.failure
-            if known is None or known.error != failure.error:
+            recorded = self.opened.failure
+            if recorded is None or recorded.error != failure.error:
                 self.opened.iceberg.set_property(FAILURE, failure.as_property())
         except Exception:  # whatever prevents it, such as a catalog that does not answer
             if self.context.failures is not None:
@@ -276,7 +276,7 @@ TableFunction = Callable[Concatenate["SparkSession", "str | ClusteredTable", P],
 
 def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction[P, T]:
     """Return the function of Python that does to one table what ``function`` does to a call."""
-    own, hints = arguments_of(function), get_type_hints(function)
+    arguments, hints = arguments_of(function), get_type_hints(function)
     kinds = inspect.Parameter
     parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("spark", "table")]
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
@@ -295,7 +295,7 @@ def table_function(function: Callable[Concatenate[Call, P], T]) -> TableFunction
         words = signature.bind(*args, **kwargs).arguments
         spark, table = words.pop("spark"), words.pop("table")
         check_has_jvm(spark)
-        words |= {argument.name: argument.read(words.get(argument.name)) for argument in own}
+        words |= {argument.name: argument.read(words.get(argument.name)) for argument in arguments}
         with Interruptible(spark):
             opened = table if isinstance(table, ClusteredTable) else ClusteredTable(spark, table)
             return function(Call(Target(opened.name), words, _InPython(opened)), **words)  # type: ignore[call-arg]
@@ -371,8 +371,8 @@ class Operation:
 
     def run(self, call: Call) -> Any:
         """Do it to one table."""
-        own = arguments_of(self.function)
-        return self.function(call, **{each.name: call.arguments.get(each.name, each.default) for each in own})
+        arguments = arguments_of(self.function)
+        return self.function(call, **{each.name: call.arguments.get(each.name, each.default) for each in arguments})
 
     def end(self, answers: list[Answer], arguments: Mapping[str, Any]) -> Summary:
         """Return what is printed after the last table."""
@@ -384,9 +384,9 @@ class Operation:
         """Return the file for the metrics of the tables, or None; a dry run writes none."""
         return None if arguments.get("dry_run") else arguments.get(METRICS.name)
 
-    def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, arguments: Iterable[Argument], values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
-        read = read_arguments(self.name, (*arguments, *self.arguments), given)
+        read = read_arguments(self.name, (*arguments, *self.arguments), values)
         table = read.get(TABLE.name)
         is_single = isinstance(table, str) or (table is not None and len(table) == 1)
         if self.is_rewrite and read.get("cluster_by") is not None and not is_single:
@@ -494,6 +494,6 @@ def overview_line(answer: Answer) -> Overview:
         except Exception as e:  # whatever fails, the other tables have their lines
             facts = Facts(error=call.context.explain(e))
     if not isinstance(line, Overview):
-        found = decide(facts)
-        line = Overview(answer.table, found.verdict, found.text, found.cause)
+        standing = decide(facts)
+        line = Overview(answer.table, standing.verdict, standing.text, standing.cause)
     return replace(line, table=answer.table, labels=answer.labels)

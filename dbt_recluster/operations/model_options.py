@@ -94,8 +94,8 @@ class ModelOptions:
         ``meta.recluster`` is for dbt-recluster alone, so a model can be an exception to a folder's ``+cluster_by``.
         """
         whole = config.get("meta")
-        own = whole.get(META) if isinstance(whole, Mapping) else None
-        meta = {} if own is None else own
+        section = whole.get(META) if isinstance(whole, Mapping) else None
+        meta = {} if section is None else section
         if not isinstance(meta, Mapping):
             raise OptionError(f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {meta!r:.40}")
         values = {name: (of.config, config.get(of.config)) for name, of in MODEL_OPTIONS.items()}
@@ -106,12 +106,12 @@ class ModelOptions:
         of_project = isinstance(reads, str) and reads.strip().lower() == "project"
         if of_project:
             del values["reads"]
-        given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
-        recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
+        options = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
+        recluster = ReclusterOptions(**{name: options.pop(name) for name in RECLUSTER_OPTIONS if name in options})
         properties = config.get("properties")
         sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
         return cls(
-            **given,
+            **options,
             auto=AUTO_KEY.dump({}) if is_auto(values["cluster_by"][1]) else None,
             recluster=recluster,
             records_reads=of_project,
@@ -120,12 +120,12 @@ class ModelOptions:
             written=written,
         )
 
-    def check_key(self, relation: str, given: ClusterKey | None) -> None:
+    def check_key(self, relation: str, key: ClusterKey | None) -> None:
         """Refuse another key for the model's table than that of its configuration."""
-        own = self.cluster_by if self.auto is None else AUTO
-        if own is not None and given is not None and str(own).lower() != str(given).lower():
+        cluster_by = self.cluster_by if self.auto is None else AUTO
+        if cluster_by is not None and key is not None and str(cluster_by).lower() != str(key).lower():
             raise ClusterKeyError(
-                f"the model of {relation} has cluster_by {own}; change it there instead of naming {given} here"
+                f"the model of {relation} has cluster_by {cluster_by}; change it there instead of naming {key} here"
             )
 
     def resolve(self, columns: Columns) -> ModelOptions:
@@ -179,8 +179,8 @@ def written_options(properties: Mapping[str, str], sort_order: str) -> dict[str,
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:
     """Return the properties with an option's prefix that are no option."""
-    known = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
-    return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
+    recorded = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
+    return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in recorded)
 
 
 def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = None) -> Iterator[str]:
@@ -208,8 +208,8 @@ def is_similar(name: str, names: Iterable[str]) -> bool:
     return bool(get_close_matches(name.lower(), map(str.lower, names), n=1, cutoff=0.88))
 
 
-def _meant(name: str, known: Mapping[str, Option]) -> str:
+def _meant(name: str, options: Mapping[str, Option]) -> str:
     """Suggest the nearest name, or list all. The prefix does not count: it makes any two names similar."""
     near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
-    meant = [each for each, declaration in known.items() if declaration.name in near]
-    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+    meant = [each for each, declaration in options.items() if declaration.name in near]
+    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(options)}"

@@ -9,9 +9,8 @@ from dataclasses import replace
 from dbt_recluster.advice.auto_key import ChosenKey, auto_key
 from dbt_recluster.advice.cost_model import CostModel, ReclusterEstimate, auto_depth
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
-from dbt_recluster.clustering import options
 from dbt_recluster.clustering.conditions import block_count
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import AUTO, RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.verdict import Facts, Stop, decide, reason_text
@@ -41,24 +40,24 @@ def option_warnings(call: Call) -> Iterator[str]:
     Raises:
         ClusterKeyError: The key contradicts that of a model of this project.
     """
-    model, given = call.target.options, call.arguments.get("cluster_by")
-    if given is not None:
-        if given.note:
-            yield given.note
+    model, key = call.target.options, call.arguments.get("cluster_by")
+    if key is not None:
+        if key.note:
+            yield key.note
         try:
-            own = model.cluster_by if model else sort_order.recorded_key(call.opened.iceberg.properties)
+            model_key = model.cluster_by if model else sort_order.recorded_key(call.opened.iceberg.properties)
         except ClusterKeyError as e:
-            own = None
+            model_key = None
             yield str(e)
         if model is not None:
             model.check_key(call.target.relation, call.table.key)
-        elif own is not None and str(own).lower() != str(call.table.key).lower():
-            if own.curve:  # a recluster by hand records it too
-                yield f"the next run of its model changes the key back to {own}"
+        elif model_key is not None and str(model_key).lower() != str(call.table.key).lower():
+            if model_key.curve:  # a recluster by hand records it too
+                yield f"the next run of its model changes the key back to {model_key}"
             else:
-                yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
+                yield f"its model has cluster_by {model_key} and makes that its sort order again at its next run"
     if model is None:
-        rows, name = call.arguments.get("block_rows"), options.RECLUSTER_OPTIONS["block_rows"].table_property
+        rows, name = call.arguments.get("block_rows"), RECLUSTER_OPTIONS["block_rows"].table_property
         if rows is not None and str(rows) != call.opened.iceberg.properties.get(name):
             yield (
                 f"block_rows {rows} is for this call; one without it merges the blocks again. To keep it: alter table "
@@ -72,39 +71,39 @@ def option_warnings(call: Call) -> Iterator[str]:
         yield f"the cluster key {call.table.key} overrides its model's sorted_by ({model.sorted_by})"
 
 
-def recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
+def recluster_table(call: Call, options: ReclusterOptions) -> ReclusterResult:
     """Recluster a table; resolve ``auto`` and record reads and options before, estimate the week's loss after.
 
     A table for which ``auto`` has chosen no key stays as it is.
     """
     table, model, changes, warnings = call.table, call.target.options, dict[str, str | None](), list[str]()
     if table.iceberg.branch is None:
-        warnings = [] if given.dry_run else _record_reads(call)
+        warnings = [] if options.dry_run else _record_reads(call)
         if model is not None and call.context.records_options:
             changes = model.recorded(table.iceberg.properties)
     chose = ""
     if call.is_auto:
-        chosen = auto_key(call.opened, given)
+        chosen = auto_key(call.opened, options)
         changes = {**changes, **chosen.properties}
         if chosen.key is None:
-            left = _left_as_loaded(call, given, chosen, changes)
-            return replace(left, warnings=[*call.opened.reads.follow(given.reads), *warnings])
+            left = _left_as_loaded(call, options, chosen, changes)
+            return replace(left, warnings=[*call.opened.reads.follow(options.reads), *warnings])
         if chosen.is_new:
             table, chose = call.opened.under(chosen.key), chosen.text()
-    if given.depth == options.AUTO:
-        table.predicate(given.where)  # which is refused first
-        table.reads.follow(given.reads)
+    if options.depth == AUTO:
+        table.predicate(options.where)  # which is refused first
+        table.reads.follow(options.reads)
         depth = auto_depth(table)
-        given, changes = replace(given, depth=depth.depth), {**changes, **depth.as_properties()}
-    rounds = Recluster(table, given, changes)
+        options, changes = replace(options, depth=depth.depth), {**changes, **depth.as_properties()}
+    rounds = Recluster(table, options, changes)
     result = rounds.run()
     if rounds.outcome.is_attempt and call.context.failures is not None:
         call.context.failures.keep(call.target.relation, None)
     if result.rounds and table.reads.for_key(table.key).reads is not None:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
-            result.loss = CostModel(table, given.policy).loss()
-    if result.verdict == "deep" and not (given.max_bytes is None and given.max_seconds is None):
-        need = CostModel(table, given.policy).shortfall(result.depth_after or 0.0, result.threshold or 0.0)
+            result.loss = CostModel(table, options.policy).loss()
+    if result.verdict == "deep" and not (options.max_bytes is None and options.max_seconds is None):
+        need = CostModel(table, options.policy).shortfall(result.depth_after or 0.0, result.threshold or 0.0)
         short = "" if need is None else reason_text([Reason(Stop.BUDGET_TOO_SMALL, (need,))])
         result.reason, result.cause = ("; ".join(filter(None, (text, short))) for text in (result.reason, result.cause))
     result.warnings += warnings
@@ -113,19 +112,19 @@ def recluster_table(call: Call, given: ReclusterOptions) -> ReclusterResult:
 
 
 def _left_as_loaded(
-    call: Call, given: ReclusterOptions, chosen: ChosenKey, changes: Mapping[str, str | None]
+    call: Call, options: ReclusterOptions, chosen: ChosenKey, changes: Mapping[str, str | None]
 ) -> ReclusterResult:
     """Record what a table without a key needs for the next choice; return why it has none."""
-    table, found, blocks = call.opened, decide(Facts(keyless=chosen.text())), block_count(call.opened)
-    if not given.dry_run:
+    table, standing, blocks = call.opened, decide(Facts(keyless=chosen.text())), block_count(call.opened)
+    if not options.dry_run:
         sort_order.TableChange(properties=changes).commit(table.iceberg)
-    result = ReclusterResult(table.name, options.AUTO, blocks_before=blocks, blocks_after=blocks)
-    return replace(result, verdict=found.verdict, reason=found.text, cause=found.cause)
+    result = ReclusterResult(table.name, AUTO, blocks_before=blocks, blocks_after=blocks)
+    return replace(result, verdict=standing.verdict, reason=standing.text, cause=standing.cause)
 
 
-def recluster_estimate(call: Call, given: ReclusterOptions) -> ReclusterEstimate:
+def recluster_estimate(call: Call, options: ReclusterOptions) -> ReclusterEstimate:
     """Return what a recluster of the call's table would cost and gain."""
-    return CostModel.from_options(call.table, given).recluster(call.table.predicate(given.where))
+    return CostModel.from_options(call.table, options).recluster(call.table.predicate(options.where))
 
 
 def gain_first(calls: list[Call]) -> list[Call]:

@@ -76,8 +76,8 @@ def choose(
     """
     every = list(nodes)
     if table is not None:
-        given = [table] if isinstance(table, str) else table
-        return [_named_target(name.strip(), every, names) for name in given]
+        tables = [table] if isinstance(table, str) else table
+        return [_named_target(name.strip(), every, names) for name in tables]
     admitted = sorted(eligible.targets(every), key=lambda target: target.relation)
     if not admitted:
         raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")
@@ -106,8 +106,8 @@ def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str,
         meta = node["config"].get("meta") or {}
         owner = meta.get("owner") or of_group.get("name") or of_group.get("email")
         owners_of_node = owner if isinstance(owner, list) else [owner]
-        found = {"tag": node.get("tags") or [], "group": [group], "owner": owners_of_node}
-        return {name: list(dict.fromkeys(map(str, filter(None, values)))) for name, values in found.items()}
+        values_of = {"tag": node.get("tags") or [], "group": [group], "owner": owners_of_node}
+        return {name: list(dict.fromkeys(map(str, filter(None, values)))) for name, values in values_of.items()}
 
     return {unique_id: {**node, "labels": labels(node)} for unique_id, node in nodes.items()}
 
@@ -141,8 +141,8 @@ def table_named(name: str, nodes: Iterable[Node]) -> Node | None:
     """
 
     def names(node: Node) -> tuple[str, ...]:
-        own = str(node.get("name"))
-        return str(node.get("unique_id")), own, f"{own}.v{node.get('version')}"
+        name = str(node.get("name"))
+        return str(node.get("unique_id")), name, f"{name}.v{node.get('version')}"
 
     nodes = [node for node in nodes if node.get("resource_type", "model") in TABLES]
     matches = [node for node in nodes if name in names(node)]
@@ -161,12 +161,12 @@ def required_table(name: str, nodes: Sequence[Node]) -> Node:
     """Return the node that :func:`table_named` finds, or raise an OptionError that suggests others."""
     if (node := table_named(name, nodes)) is not None:
         return node
-    known = sorted({node["name"] for node in nodes if has_table(node)})
+    names = sorted({node["name"] for node in nodes if has_table(node)})
     absent = f"{name} is no model, seed or snapshot of this project"
-    if meant := did_you_mean(name, known):
+    if meant := did_you_mean(name, names):
         raise OptionError(f"{absent}; {meant}")
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    raise OptionError(f"{absent} with a table; there are {', '.join(known[:_MOST_NAMED])}{more}")
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    raise OptionError(f"{absent} with a table; there are {', '.join(names[:_MOST_NAMED])}{more}")
 
 
 def project_queries(

@@ -230,8 +230,8 @@ def _first_differing_column(ranks: IntArray, columns: Sequence[Codes]) -> tuple[
 def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
     """Find the extents of blocks whose bounds differ in one column, by their ranks and runs."""
     unnarrowed = np.zeros(len(run), np.bool_)
-    known = np.flatnonzero((run > 0) & (lower < upper))
-    segments = Segments.from_intervals(lower[known], upper[known], run[known])
+    in_runs = np.flatnonzero((run > 0) & (lower < upper))
+    segments = Segments.from_intervals(lower[in_runs], upper[in_runs], run[in_runs])
     depth, place = segments.covered.depth(), np.arange(len(segments.begins))
     if (depth <= 1).all():
         return Extents(lower, upper, lower, upper, unnarrowed)
@@ -239,8 +239,8 @@ def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
     first = -segments.covered.greatest(np.where(depth == 1, -place, -len(place)))
     last = segments.covered.greatest(np.where(depth == 1, place, -1))
     alone = last >= 0
-    unnarrowed[known[~alone]] = True
+    unnarrowed[in_runs[~alone]] = True
     alone_lower, alone_upper = lower.copy(), upper.copy()
-    alone_lower[known[alone]] = segments.begins[first[alone]]
-    alone_upper[known[alone]] = segments.begins[last[alone] + 1]
+    alone_lower[in_runs[alone]] = segments.begins[first[alone]]
+    alone_upper[in_runs[alone]] = segments.begins[last[alone] + 1]
     return Extents(alone_lower, alone_upper, lower, upper, unnarrowed)

@@ -61,14 +61,14 @@ class BoxSets:
         for member, (loads, saved) in zip(self._groups, loads_of, strict=True):
             group, best, least = int(layout.group[member[0]]), loads, 0.0
             if max(depth.get(group, 0.0), len(loads)) > self._threshold[group]:
-                for others in self._sparsest(member[rest[member]]):
+                for sparsest in self._sparsest(member[rest[member]]):
                     ways = []
-                    for own in ([], loads) if loads else ([],):
-                        merged = np.sort(np.concatenate([others, *own]))
+                    for added_loads in ([], loads) if loads else ([],):
+                        merged = np.sort(np.concatenate([sparsest, *added_loads]))
                         # What loads save alone pays for no other block.
                         saving, price = self._weigh(merged)
-                        gain = saving - price - (saved if own else 0.0)
-                        ways += [(gain, [merged] if own else [*loads, others])] if len(merged) > 1 else []
+                        gain = saving - price - (saved if added_loads else 0.0)
+                        ways += [(gain, [merged] if added_loads else [*loads, sparsest])] if len(merged) > 1 else []
                     gain, way = max(ways, key=lambda way: way[0], default=(-1.0, best))
                     if gain >= least:
                         best, least = way, _CLEARLY * gain
@@ -170,18 +170,18 @@ class BoxSets:
     def _points(self, member: IntArray) -> Points:
         """Points that represent the rows of a set: samples of its loads, evenly spread points in other boxes."""
         layout, load = self.layout, self.layout.load[member]
-        parts, known = [], np.zeros(len(member), np.bool_)
+        parts, sampled = [], np.zeros(len(member), np.bool_)
         for number in np.unique(load).tolist():
             if number in layout.samples:
                 of_load = load == number
                 parts.append(layout.samples[number].standing_for(self._rows[member[of_load]].sum()))
-                known |= of_load
-        if len(others := member[~known]):
+                sampled |= of_load
+        if len(unsampled := member[~sampled]):
             # Points must not depend on the order of the blocks.
             values = (layout.lower, layout.rank, layout.upper, self._rows)
-            others = others[np.lexsort(np.column_stack([of_blocks[others] for of_blocks in values]).T)]
-            boxes, rows = layout.take(others), self._rows[others]
-            count = int(np.clip(_SET_POINTS // len(others), _LEAST_BLOCK_POINTS, _BLOCK_POINTS))
+            unsampled = unsampled[np.lexsort(np.column_stack([of_blocks[unsampled] for of_blocks in values]).T)]
+            boxes, rows = layout.take(unsampled), self._rows[unsampled]
+            count = int(np.clip(_SET_POINTS // len(unsampled), _LEAST_BLOCK_POINTS, _BLOCK_POINTS))
             parts.append(points_in_boxes(boxes.lower, boxes.rank, boxes.upper, rows, count))
         return Points(*map(np.concatenate, zip(*parts, strict=True)))
 

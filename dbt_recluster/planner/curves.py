@@ -141,10 +141,10 @@ class CurveBlocks:
     @cached_property
     def boxes(self) -> Boxes:
         """The boxes of the blocks. NULL is in the first part of a column, NaN and an unknown bound in the last."""
-        own, curve = slice(self.leading, None), self.curve
-        low = curve.ranks(self.lower[own], first=True)
-        high = np.maximum(low, curve.ranks(self.upper[own]))
-        return Boxes(low, np.where(self.unbounded[own], curve.parts - 1, high), curve.bits, self.rows)
+        items, curve = slice(self.leading, None), self.curve
+        low = curve.ranks(self.lower[items], first=True)
+        high = np.maximum(low, curve.ranks(self.upper[items]))
+        return Boxes(low, np.where(self.unbounded[items], curve.parts - 1, high), curve.bits, self.rows)
 
     @cached_property
     def rank(self) -> IntArray:
@@ -241,9 +241,9 @@ class CurveBlocks:
         of_group = np.bincount(code, self.rows) / np.prod((greatest - least + 1).astype(np.float64), axis=1)
         mean = np.bincount(of_run, self.rows * density) / np.maximum(np.bincount(of_run, self.rows), 1)
         # A run is thin as a whole, or its depth would count twice where it is nearly thin.
-        own = np.where(run > 0, mean[of_run], density)
+        run_density = np.where(run > 0, mean[of_run], density)
         of_group = of_group[code]
-        thin: BoolArray = (density < _THIN * np.minimum(own, of_group)) | (own < _THIN * of_group)
+        thin: BoolArray = (density < _THIN * np.minimum(run_density, of_group)) | (run_density < _THIN * of_group)
         return thin & (group >= 0)
 
 
@@ -252,14 +252,14 @@ def _chains(group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) ->
 
     Runs of a chain follow one another along one column: the one by which the group has the fewest chains.
     """
-    known = np.flatnonzero(run > 0)
+    in_runs = np.flatnonzero(run > 0)
     chain = np.zeros(len(run), np.int64)
-    if not len(known):
+    if not len(in_runs):
         return chain
-    code, count = combined_ranks([dense_ranks(group[known]), dense_ranks(run[known])])
-    least, greatest = hulls(code, lower[known], upper[known])
+    code, count = combined_ranks([dense_ranks(group[in_runs]), dense_ranks(run[in_runs])])
+    least, greatest = hulls(code, lower[in_runs], upper[in_runs])
     of_run = np.zeros(count, np.int64)
-    of_run[code] = group[known]
+    of_run[code] = group[in_runs]
     fewest = np.full(int(of_run.max()) + 1, count + 1)
     number, numbers = np.zeros(count, np.int64), 0
     for column in range(lower.shape[1]):
@@ -270,7 +270,7 @@ def _chains(group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) ->
         number = np.where(is_better[of_run], numbers + by_column, number)
         fewest = np.where(is_better, here, fewest)
         numbers += int(by_column.max()) + 1
-    chain[known] = number[code] + 1
+    chain[in_runs] = number[code] + 1
     return chain
 
 
@@ -283,6 +283,6 @@ def curve_of_bounds(
     """
     columns, weight = [], np.maximum(rows, 1).astype(np.float64)
     for low, high, unknown in zip(lower, upper, unbounded, strict=True):
-        known = pc.if_else(pa.array(~unknown), high, pa.scalar(None, high.type)) if unknown.any() else high
-        columns.append(pa.concat_arrays([low, known]))
+        high = pc.if_else(pa.array(~unknown), high, pa.scalar(None, high.type)) if unknown.any() else high
+        columns.append(pa.concat_arrays([low, high]))
     return Curve.from_columns(columns, np.concatenate([weight, weight]))

@@ -113,14 +113,14 @@ def reveals_less(blocks: Blocks, sets: SetArrays) -> BoolArray:
     hidden = (extents.shown_lower != extents.lower) | (extents.shown_upper != extents.upper)
     if not (hidden | extents.unnarrowed).any():
         return np.ones(len(sets), np.bool_)
-    known = np.flatnonzero((blocks.run > 0) & (extents.shown_lower < extents.shown_upper))
-    segments = Segments.from_intervals(extents.shown_lower[known], extents.shown_upper[known], blocks.run[known])
+    in_runs = np.flatnonzero((blocks.run > 0) & (extents.shown_lower < extents.shown_upper))
+    segments = Segments.from_intervals(extents.shown_lower[in_runs], extents.shown_upper[in_runs], blocks.run[in_runs])
     stays = np.ones(len(blocks), np.bool_)
     stays[sets.member] = False
     # Several blocks of the run overlap here now, and only one of them stays.
-    shown = (segments.covered.depth() > 1) & (segments.covered.depth(stays[known]) == 1)
+    shown = (segments.covered.depth() > 1) & (segments.covered.depth(stays[in_runs]) == 1)
     of_block = np.zeros(len(blocks), np.int64)
-    of_block[known] = segments.covered.total(np.where(shown, segments.length, 0))
+    of_block[in_runs] = segments.covered.total(np.where(shown, segments.length, 0))
     revealed = sets.total(of_block)
     hull = sets.greatest(extents.upper) - sets.least(extents.lower)
     removed = sets.total(extents.upper - extents.lower) - hull
@@ -164,8 +164,8 @@ class Gain:
         # Compare with the average of the set's partition, so that no partition depends on another.
         count = np.bincount(blocks.partition)
         total = np.bincount(blocks.partition, of_block).astype(np.int64)
-        own = blocks.partition[sets.member[sets.start]]
-        lowers: BoolArray = change * count[own] < total[own] * more
+        partition = blocks.partition[sets.member[sets.start]]
+        lowers: BoolArray = change * count[partition] < total[partition] * more
         return lowers if lowers.all() else lowers | self._lowers_others()
 
     def lowers_reads(self) -> BoolArray:

@@ -110,20 +110,20 @@ class _Planner:
         """Select the strategy's sets, compactions and blocks with deleted rows, within the budget."""
         eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
-        boxes, own, worst = None, no_sets(), None
+        boxes, box_sets, worst = None, no_sets(), None
         if strategy.compacts and eligible.blocks.layout is not None and len(eligible) and not policy.is_small_table:
             boxes = BoxSets(eligible, eligible.blocks.layout, policy)
-            own = eligible.sets_of(boxes.select())
-            worst = self._by_depth()[1] if len(own) else None
-        sets, of_rest = self._by_depth(own.member)
+            box_sets = eligible.sets_of(boxes.select())
+            worst = self._by_depth()[1] if len(box_sets) else None
+        sets, of_rest = self._by_depth(box_sets.member)
         sets = no_sets() if policy.is_small_table else sets
         if boxes is not None:
             in_blocks = sets.at(eligible.position)
             sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
-            taken = sets.then(own).at(eligible.position).member
-            own = own.then(eligible.sets_of(boxes.neighbours(taken)))
-        kind = np.repeat([_MERGE, _BOXES], [len(sets), len(own)])
-        sets = sets.then(own)
+            taken = sets.then(box_sets).at(eligible.position).member
+            box_sets = box_sets.then(eligible.sets_of(boxes.neighbours(taken)))
+        kind = np.repeat([_MERGE, _BOXES], [len(sets), len(box_sets)])
+        sets = sets.then(box_sets)
         if strategy.compacts:
             compactions = select_compactions(eligible, sets.member, policy)
             if (layout := eligible.blocks.layout) is not None:

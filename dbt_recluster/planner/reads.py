@@ -145,8 +145,8 @@ def place_reads(columns: Sequence[Codes], n: int) -> PlacedReads:
     m = len(columns[0][0]) // 2 - n
     ends = [np.resize(codes[2 * n :], 2 * m) for codes, _ in columns]
     beyond = np.zeros(2 * m, np.bool_)
-    for codes, (given, size) in zip(ends, columns, strict=True):
-        beyond |= len(given) == 2 * n
+    for codes, (of_column, size) in zip(ends, columns, strict=True):
+        beyond |= len(of_column) == 2 * n
         codes[beyond] = np.repeat([0, size - 1], m)[beyond]
         beyond |= (codes == 0) | (codes == size - 1)
     placed = zip(columns, ends, strict=True)
@@ -290,6 +290,6 @@ def _halves(rate: FloatArray, total: FloatArray, count: FloatArray, length: Floa
     whole = np.maximum(total[some, None], _LEAST)
     share = length / np.maximum(length.sum(axis=1, keepdims=True), _LEAST)
     differ = (count - whole * share) ** 2 > _SIGMAS**2 * whole * share[:, ::-1] * share
-    own = count / whole / np.maximum(share, _LEAST)
-    halves.reshape(-1, 2)[some] *= np.where(differ, own, 1.0)
+    factor = count / whole / np.maximum(share, _LEAST)
+    halves.reshape(-1, 2)[some] *= np.where(differ, factor, 1.0)
     return halves

@@ -56,10 +56,10 @@ def _regular_file(value: Any) -> Path | None:
         import prometheus_client  # noqa: F401
     except ImportError as e:
         raise OptionError("metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'") from e
-    given, path = Path(value), Path(os.path.realpath(value))
-    is_new = not (given.exists() or os.path.lexists(path))
-    is_stream = given.is_symlink() and given.is_relative_to("/dev")
-    return path if path.parent.is_dir() and (is_new or given.is_file()) and not is_stream else None
+    path, target = Path(value), Path(os.path.realpath(value))
+    is_new = not (path.exists() or os.path.lexists(target))
+    is_stream = path.is_symlink() and path.is_relative_to("/dev")
+    return target if target.parent.is_dir() and (is_new or path.is_file()) and not is_stream else None
 
 
 # The path of a file that :func:`write_metrics` can write.

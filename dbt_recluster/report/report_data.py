@@ -150,8 +150,8 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
         return None
-    known = values[finite] / np.abs(values[finite]).max()  # the difference of finite numbers may be infinite
-    values = np.interp(np.arange(len(values)), finite, known)
+    scaled = values[finite] / np.abs(values[finite]).max()  # the difference of finite numbers may be infinite
+    values = np.interp(np.arange(len(values)), finite, scaled)
     positions: FloatArray = (values - values[0]) / (values[-1] - values[0])
     low, high = np.quantile(positions, [0.05, 0.95])
     return positions if high - low > 0.25 else None
@@ -163,9 +163,9 @@ def _labels(
     """Return a few positions of bounds with the value of the key's first item there."""
     if not len(blocks):
         return []
-    known = ~blocks.unbounded[0]
-    positions = np.concatenate([lower, upper[known]])
-    values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(known))])
+    bounded = ~blocks.unbounded[0]
+    positions = np.concatenate([lower, upper[bounded]])
+    values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(bounded))])
     order = np.argsort(positions, kind="stable")
     nearest = np.searchsorted(positions[order], np.linspace(0, 1, _LABELS) - 1e-9)
     places = order[np.minimum(nearest, len(order) - 1)].tolist()

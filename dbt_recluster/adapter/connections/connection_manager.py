@@ -124,9 +124,9 @@ class ReclusterConnectionManager(SparkConnectionManager):
         that are not open yet, and let a node that runs its first statement a moment later run it to the end.
         """
         self._cancelled_by = threading.get_ident()
-        own = self.get_if_exists()
+        current = self.get_if_exists()
         with self.lock:
-            others = [connection for connection in self.thread_connections.values() if connection is not own]
+            others = [connection for connection in self.thread_connections.values() if connection is not current]
         for connection in others:
             if connection.state == ConnectionState.OPEN:
                 self.cancel(connection)

@@ -75,10 +75,10 @@ class ReclusterCredentials(SparkCredentials):
     def validate(cls, data: Any) -> None:
         """Check the keys of a profile, of which dbt ignores unknown ones, before their values."""
         hide_in_logs(_secrets_of(data))
-        known = [f.name for f in fields(cls) if not f.name.startswith("_")]
+        keys = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
-            if key not in known:
-                meant = did_you_mean(str(key), sorted([*known, "type", "threads"]), "there are")
+            if key not in keys:
+                meant = did_you_mean(str(key), sorted([*keys, "type", "threads"]), "there are")
                 raise DbtRuntimeError(f"the profile has no key `{key}`; {meant}")
         if data.get("recluster_submit") is not None:
             with as_dbt_errors():
@@ -124,13 +124,13 @@ class ReclusterCredentials(SparkCredentials):
         if is_embedded and not self.path:
             return "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
         of_server = {f.name: f.default for f in fields(SparkCredentials)} if method.in_process else {}
-        given = [
+        server_keys = [
             key for key, default in of_server.items() if key not in _OF_EVERY_METHOD and vars(self)[key] != default
         ]
-        if method == ConnectionMethod.SESSION and "host" in given:
-            given.remove("host")  # dbt-spark asks for one
-        if given:
-            keys = ", ".join(f"`{key}`" for key in given)
+        if method == ConnectionMethod.SESSION and "host" in server_keys:
+            server_keys.remove("host")  # dbt-spark asks for one
+        if server_keys:
+            keys = ", ".join(f"`{key}`" for key in server_keys)
             return (
                 f"{keys} in the profile: `method: {method}` connects to no server. Leave that out, or name its method"
             )
@@ -227,8 +227,8 @@ def check_submit(command: Any, timeout: Any) -> None:
 
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as Spark writes their values, without empty ones."""
-    given = {str(name): value for name, value in settings.items() if value is not None}
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    values = {str(name): value for name, value in settings.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:

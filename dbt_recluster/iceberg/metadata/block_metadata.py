@@ -91,12 +91,12 @@ class BlockMetadata:
     def plus(self, others: BlockMetadata) -> BlockMetadata:
         """Return these blocks and, after them, others by the same key."""
 
-        def joined(own: Any, other: Any) -> Any:
-            if isinstance(own, list):
-                return list(map(joined, own, other))
-            if isinstance(own, np.ndarray):
-                return np.append(own, other)
-            return pa.concat_arrays([own, other]) if isinstance(own, pa.Array) else own
+        def joined(value: Any, other: Any) -> Any:
+            if isinstance(value, list):
+                return list(map(joined, value, other))
+            if isinstance(value, np.ndarray):
+                return np.append(value, other)
+            return pa.concat_arrays([value, other]) if isinstance(value, pa.Array) else value
 
         return BlockMetadata(*(joined(getattr(self, f.name), getattr(others, f.name)) for f in fields(self)))
 
@@ -224,7 +224,7 @@ def key_bounds(
     lower, upper = pc.if_else(is_swapped, upper, lower), pc.if_else(is_swapped, lower, upper)
     nulls = numbers(metrics, "null_value_count", missing=-1)
     all_null = nulls == rows
-    known = lower.is_valid().to_numpy(zero_copy_only=False)
+    has_lower = lower.is_valid().to_numpy(zero_copy_only=False)
     bounded = upper.is_valid().to_numpy(zero_copy_only=False)
     unbounded = ~bounded & ~all_null
 
@@ -234,10 +234,10 @@ def key_bounds(
         nan = pa.scalar(float("nan"), lower.type)
         lower = pc.if_else(pa.array(only_nans), nan, lower)
         upper = pc.if_else(pa.array(nans > 0), nan, upper)
-        known |= only_nans
+        has_lower |= only_nans
         unbounded = ((~bounded & (nans <= 0)) | (nans < 0)) & ~all_null
 
-    null_first = ~known | (nulls != 0)
+    null_first = ~has_lower | (nulls != 0)
     lower, upper = transform.values(lower), transform.values(upper)
     lower = pc.if_else(pa.array(null_first), pa.scalar(None, lower.type), lower)
     return lower, upper, unbounded
@@ -269,17 +269,17 @@ def _deleted_rows(table: IcebergTable, conditions: Sequence[FilterExpression], b
     assert blocks.snapshot_id is not None
     deletes = position_deletes(table, blocks.snapshot_id, conditions)
     place = pc.index_in(deletes["block"].combine_chunks(), value_set=blocks.path)
-    known = np.asarray(place.is_valid().to_numpy(zero_copy_only=False))
+    has_block = np.asarray(place.is_valid().to_numpy(zero_copy_only=False))
     deleted = np.zeros(len(blocks), np.int64)
-    np.add.at(deleted, place.drop_null().to_numpy(), deletes["rows"].to_numpy()[known])
+    np.add.at(deleted, place.drop_null().to_numpy(), deletes["rows"].to_numpy()[has_block])
     return deleted
 
 
 def _of_no_snapshot(
-    zeros: IntArray, lower: list[pa.Array], upper: list[pa.Array], unbounded: list[BoolArray], **known: IntArray
+    zeros: IntArray, lower: list[pa.Array], upper: list[pa.Array], unbounded: list[BoolArray], **columns: IntArray
 ) -> BlockMetadata:
-    """Return blocks without a snapshot and paths; numbers that are not ``known`` are zeros."""
-    values: dict[str, Any] = {**dict.fromkeys(("partition", *_NUMBERS), zeros), **known}
+    """Return blocks without a snapshot and paths; numbers that are not in ``columns`` are zeros."""
+    values: dict[str, Any] = {**dict.fromkeys(("partition", *_NUMBERS), zeros), **columns}
     path = pa.nulls(len(zeros), pa.string())
     return BlockMetadata(snapshot_id=None, path=path, lower=lower, upper=upper, unbounded=unbounded, **values)
 
@@ -294,8 +294,8 @@ def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
     codes = numbers(entries, "data_file.spec_id")
     for name, values in entries.items():
         if name.startswith(_PARTITION):
-            own = codes_of(values)
-            codes = codes_of(pa.array(codes * (own.max(initial=0) + 1) + own))
+            value_codes = codes_of(values)
+            codes = codes_of(pa.array(codes * (value_codes.max(initial=0) + 1) + value_codes))
     return codes
 
 
@@ -305,13 +305,13 @@ def partition_name(table: IcebergTable, blocks: BlockMetadata, place: int) -> st
     for spec_field in table.spec_fields(int(blocks.spec_id[place])):
         name, kind = spec_field["name"], _TIMES.get(spec_field["transform"])
         if name in blocks.partition_values:  # unless dropped or renamed
-            value = blocks.partition_values[name][int(blocks.partition[place])]
-            if pa.types.is_date(value.type):  # Python's end with the year 9999
-                value, kind = value.cast(pa.int32()), "datetime64[D]"
-            elif pa.types.is_timestamp(value.type):
-                value, kind = value.cast(pa.int64()), "datetime64[us]"
-            known = value.as_py()
-            names.append(f"{name}={'null' if known is None else np.array(known).astype(kind) if kind else known}")
+            scalar = blocks.partition_values[name][int(blocks.partition[place])]
+            if pa.types.is_date(scalar.type):  # Python's end with the year 9999
+                scalar, kind = scalar.cast(pa.int32()), "datetime64[D]"
+            elif pa.types.is_timestamp(scalar.type):
+                scalar, kind = scalar.cast(pa.int64()), "datetime64[us]"
+            value = scalar.as_py()
+            names.append(f"{name}={'null' if value is None else np.array(value).astype(kind) if kind else value}")
     return printable("/".join(names))[:200] or None
 
 

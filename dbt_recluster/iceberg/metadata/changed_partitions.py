@@ -50,10 +50,10 @@ class ChangedPartitions:
 
 def _is_one_of(name: str, values: Sequence[Any]) -> FilterExpression:
     column = f"data_file.partition.{name}"
-    known = [value for value in dict.fromkeys(values) if value is not None]
+    not_null = [value for value in dict.fromkeys(values) if value is not None]
     # Iceberg 1.11.0 fails to look for NULL in a list of texts.
-    is_known = [compare("not-null", column), compare("in", column, values=known)]
-    conditions = [combine("and", is_known)] if known else []
+    is_listed = [compare("not-null", column), compare("in", column, values=not_null)]
+    conditions = [combine("and", is_listed)] if not_null else []
     if None in values:
         conditions.append(compare("is-null", column))
     return combine("or", conditions)

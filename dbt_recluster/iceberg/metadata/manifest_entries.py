@@ -250,15 +250,15 @@ def _columns(lines: bytes, fields: Sequence[_Field]) -> list[pa.Array]:
 
 def _values(column: pa.Array, kind: str) -> pa.Array:
     """Convert the JSON of a column's values, or its numbers."""
-    known = iceberg_type(kind)
+    column_type = iceberg_type(kind)
     if not pa.types.is_string(column.type):
-        return column.cast(known.arrow)
+        return column.cast(column_type.arrow)
     if kind == "string" and not pc.any(pc.match_substring(column, "\\")).as_py():
         return pc.utf8_slice_codeunits(column, 1, -1)
     text = ",".join(column.fill_null("null").to_pylist())
-    if known.has_nan:  # Python reads NaN and Infinity unquoted
+    if column_type.has_nan:  # Python reads NaN and Infinity unquoted
         text = text.replace('"', "")
-    return known.from_json(json.loads(f"[{text}]"))
+    return column_type.from_json(json.loads(f"[{text}]"))
 
 
 @dataclass(frozen=True)
@@ -331,8 +331,8 @@ class SnapshotScan:
 
     def _at(self, tasks: Any, paths: Sequence[str]) -> Any:
         functions, spark = JavaFunctions(self.table.spark), self.table.spark
-        wanted = jvm(spark).java.util.HashSet(java_list(spark, paths))
-        contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(wanted)
+        java_paths = jvm(spark).java.util.HashSet(java_list(spark, paths))
+        contains = functions.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(java_paths)
         location = functions.then(functions.file_of_task(), functions.method(CONTENT_FILE, "location", STRING))
         is_at = functions.then(location, functions.as_type(contains, "boolean", STRING))
         return self.table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))

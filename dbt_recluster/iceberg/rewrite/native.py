@@ -350,18 +350,18 @@ class NativeWriter:
         if not implementation.endswith("S3AFileSystem"):
             raise NotNative(f"store: {implementation}")
         names = [*_S3A.values(), _S3A_PROVIDERS, *_S3A_OTHERS]
-        given = {name: str(hadoop.get(name, "")) for name in names}
+        settings = {name: str(hadoop.get(name, "")) for name in names}
         # Settings of single buckets cannot be listed by name.
         if hadoop.getPropsWithPrefix("fs.s3a.bucket.").size():
             raise NotNative("store: fs.s3a.bucket")
-        providers = {name.strip().rpartition(".")[2] for name in given.pop(_S3A_PROVIDERS).split(",")}
+        providers = {name.strip().rpartition(".")[2] for name in settings.pop(_S3A_PROVIDERS).split(",")}
         if other := providers - _S3A_KEY_PROVIDERS - _S3A_ROLE_PROVIDERS:
             raise NotNative(f"store: {other.pop()}")
         if not providers & _S3A_KEY_PROVIDERS:  # keys that are configured are not used
-            given |= {_S3A[name]: "" for name in ("access_key", "secret_key", "session_token")}
-        if unknown := next((name for name in _S3A_OTHERS if given[name]), None):
+            settings |= {_S3A[name]: "" for name in ("access_key", "secret_key", "session_token")}
+        if unknown := next((name for name in _S3A_OTHERS if settings[name]), None):
             raise NotNative(f"store: {unknown}")
-        return _s3_arguments({name: value for name, value in given.items() if value}, _S3A)
+        return _s3_arguments({name: value for name, value in settings.items() if value}, _S3A)
 
     def _parquet_options(self, properties: Mapping[str, str]) -> dict[str, Any]:
         """Return the options of Arrow's writer that follow the table's properties."""
@@ -689,17 +689,17 @@ def _s3_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict
         is_s3 = name.startswith(("s3.", "client.")) and name not in names.values()
         if is_s3 and not f"{name}={value}".startswith(_S3_IRRELEVANT):
             raise NotNative(f"store: {name}")
-    given = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
-    arguments: dict[str, Any] = {n: given[n] for n in ("access_key", "secret_key", "session_token") if n in given}
-    scheme, _, host = given.get("endpoint", "").rpartition("://")
+    options = {ours: settings[theirs] for ours, theirs in names.items() if settings.get(theirs)}
+    arguments: dict[str, Any] = {n: options[n] for n in ("access_key", "secret_key", "session_token") if n in options}
+    scheme, _, host = options.get("endpoint", "").rpartition("://")
     host = host.rstrip("/").removeprefix("s3.amazonaws.com")  # the default of S3A
     if host:
-        is_plain = scheme == "http" or (not scheme and given.get("ssl") == "false")
+        is_plain = scheme == "http" or (not scheme and options.get("ssl") == "false")
         arguments |= {"endpoint_override": host, "scheme": "http" if is_plain else "https"}
-        arguments["force_virtual_addressing"] = given.get("path_style", "false").lower() != "true"
+        arguments["force_virtual_addressing"] = options.get("path_style", "false").lower() != "true"
     arguments["allow_delayed_open"] = True  # one request for a file of one part
-    if host or "region" in given:
-        arguments["region"] = given.get("region", "us-east-1")
+    if host or "region" in options:
+        arguments["region"] = options.get("region", "us-east-1")
     return arguments
 
 

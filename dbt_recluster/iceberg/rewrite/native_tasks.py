@@ -254,11 +254,11 @@ class _Worker:
         paths = [prefix + path_of(file) for file in piece.files]
         for tree in self._trees(paths).values():
             for field_id, nodes in self._tree.items():
-                given = tree.get(field_id, nodes)
-                if given != nodes and (len(nodes) > 1 or len(given) > 1):
+                file_nodes = tree.get(field_id, nodes)
+                if file_nodes != nodes and (len(nodes) > 1 or len(file_nodes) > 1):
                     raise _Refused("evolved: a nested column has changed")
-                if not _is_read_alike(given[0][3], nodes[0][3]):
-                    raise _Refused(f"types: {given[0][3]} in a file")
+                if not _is_read_alike(file_nodes[0][3], nodes[0][3]):
+                    raise _Refused(f"types: {file_nodes[0][3]} in a file")
         self._set("files", paths)
         scan = (
             "select *, file_index::bigint as file_index from read_parquet(getvariable('files'), "
@@ -410,12 +410,13 @@ class _FileWriter:
         ends: dict[str, list[str | bytes]] = {path: [] for _, path in self._long}
         for number, place in itertools.product(range(footer.num_row_groups), range(footer.num_columns)):
             chunk = footer.row_group(number).column(place)
-            path, known, own = chunk.path_in_schema, chunk.statistics, self._long.get((number, chunk.path_in_schema))
-            if own is None and (known is None or not known.has_min_max):
-                if path in self._ids and (known is None or known.num_values):
+            path, statistics = chunk.path_in_schema, chunk.statistics
+            long = self._long.get((number, path))
+            if long is None and (statistics is None or not statistics.has_min_max):
+                if path in self._ids and (statistics is None or statistics.num_values):
                     raise _Refused(f"bounds: no statistics of {path}")
             elif path in ends:
-                pair = (known.min, known.max) if own is None else (own["min"].as_py(), own["max"].as_py())
+                pair = (statistics.min, statistics.max) if long is None else (long["min"].as_py(), long["max"].as_py())
                 ends[path] += [value[: self._job.bound_length] for value in pair]
         return {self._ids[path]: (min(values), max(values)) for path, values in ends.items()}
 
@@ -536,8 +537,8 @@ class _RangeReader:
             start = self._sizes[path] - len(end)
             if place >= start:
                 return end[place - start : place - start + count]
-            parts, known = [], self._ranges(path)
-            for first, last in known[bisect.bisect_right(known, (place, self._sizes[path])) - 1 :]:
+            parts, ranges = [], self._ranges(path)
+            for first, last in ranges[bisect.bisect_right(ranges, (place, self._sizes[path])) - 1 :]:
                 if not count or not first <= place < last <= first + _RANGE_BYTES:
                     break
                 parts.append(self._range(path, first, last)[place - first : place - first + count])

@@ -253,14 +253,14 @@ def assign_files(table: IcebergTable, files: Sequence[Any], groups: Sequence[Fil
     rewritten = []
     remaining = iter(files)
     for group in groups:
-        own: list[Any] = []
+        group_files: list[Any] = []
         rows, expected = 0, group.live_rows or 0
         while rows < expected and (file := next(remaining, None)) is not None:
-            own.append(file)
+            group_files.append(file)
             rows += int(file.recordCount())
         if rows != expected:
             raise merge_error(table, group, f"read {expected} rows and wrote {rows}")
-        rewritten.append(RewrittenGroup(group, tuple(own)))
+        rewritten.append(RewrittenGroup(group, tuple(group_files)))
     if surplus := sum(int(file.recordCount()) for file in remaining):
         raise merge_error(table, groups[-1], f"wrote {surplus} rows that no block had")
     return rewritten

@@ -51,12 +51,12 @@ class Verifier:
         old_paths = [file.path for group in groups.values() for file in group.source.files]
         old = self.scan.metrics(old_paths)
         new = written_metrics(self.table, [file for group in groups.values() for file in group.files])
-        found = {}
+        differences = {}
         for number, group in groups.items():
             before, after = [old[file.path] for file in group.source.files], [new[path] for path in group.paths]
             if difference := self._difference(group, before, after):
-                found[number] = difference
-        return found
+                differences[number] = difference
+        return differences
 
     def _difference(self, group: RewrittenGroup, old: Sequence[FileMetrics], new: Sequence[FileMetrics]) -> str | None:
         source = group.source
@@ -140,10 +140,10 @@ class VerifiedColumn:
         """
         for lower in (True, False):
             before, after = self._bounds(old, lower), self._bounds(new, lower)
-            known, end = [bound for bound in before if bound is not None], min if lower else max
-            if not known or not after or None in after:
+            bounds, end = [bound for bound in before if bound is not None], min if lower else max
+            if not bounds or not after or None in after:
                 continue
-            was, now = end(known), end(after)
+            was, now = end(bounds), end(after)
             is_wider = now == end(was, now)
             may_differ = has_deletes or is_wider if None in before else has_deletes and not is_wider
             if was not in (now, _cut(now, _DEFAULT_WIDTH, lower)) and not may_differ:

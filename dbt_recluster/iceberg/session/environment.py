@@ -90,12 +90,12 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
     """Return an error message if an Iceberg runtime is for another Spark, by its name, or None."""
     name = jar.rpartition("/")[2]
     match = RUNTIME.search(name)
-    wanted = _minor(spark_version)
-    if match is None or match.group(1) == wanted:
+    spark_minor = _minor(spark_version)
+    if match is None or match.group(1) == spark_minor:
         return None
     return (
         f"This Iceberg runtime is for Spark {match.group(1)}, and the session's Spark is {spark_version}. Put "
-        f"iceberg-spark-runtime-{wanted} in the place of {name}"
+        f"iceberg-spark-runtime-{spark_minor} in the place of {name}"
     )
 
 
@@ -137,12 +137,12 @@ def _minor(version: str) -> str:
     return match[0] if match else version
 
 
-def _catalog(spark: SparkSession, given: str | None) -> str | None:
-    name = given or str(spark.conf.get(DEFAULT_CATALOG, "spark_catalog"))
+def _catalog(spark: SparkSession, catalog: str | None) -> str | None:
+    name = catalog or str(spark.conf.get(DEFAULT_CATALOG, "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in (SESSION_CATALOG, ICEBERG_CATALOG):
         actual = implementation or "Spark's built-in one"
-        which, kind = ("catalog", ICEBERG_CATALOG) if given else ("default catalog", SESSION_CATALOG)
+        which, kind = ("catalog", ICEBERG_CATALOG) if catalog else ("default catalog", SESSION_CATALOG)
         return (
             f"the {which} {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to {kind}, "
             f"or `catalog` in the profile to a catalog of {ICEBERG_CATALOG}"

@@ -180,14 +180,14 @@ class RoundJobs:
         """
         tasks = Counter(set_of)
         sets, last_tasks = list(tasks), list(accumulate(tasks.values()))
-        own, total = sum(self._sizes[number] for number in sets), max(1, sum(self._sizes))
+        set_bytes, total = sum(self._sizes[number] for number in sets), max(1, sum(self._sizes))
 
         def report(share: float) -> None:
             # Spark starts tasks in order, so the first ones end first, give or take a few.
             ended = (share * stages - (stages - 1)) * len(set_of)
             merged_sets = self._sets_before + bisect_right(last_tasks, ended + 1e-6)
             if self._progress is not None:
-                self._progress((self._bytes_before + share * own) / total, merged_sets)
+                self._progress((self._bytes_before + share * set_bytes) / total, merged_sets)
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
         watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
@@ -198,7 +198,7 @@ class RoundJobs:
                 yield
             finally:
                 self._spark.sparkContext.removeJobTag(tag)
-        self._bytes_before += own
+        self._bytes_before += set_bytes
         self._sets_before += len(sets)
 
 
@@ -279,8 +279,8 @@ def _stages(spark: SparkSession, tag: str) -> Iterator[Any]:
     for job in tracker.getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
         for stage in info.get().stageIds() if info.isDefined() else ():
-            if (known := tracker.getStageInfo(stage)).isDefined():
-                yield known.get()
+            if (stage_info := tracker.getStageInfo(stage)).isDefined():
+                yield stage_info.get()
 
 
 def _numbers(positions: Sequence[int]) -> str:

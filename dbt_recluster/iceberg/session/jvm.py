@@ -136,11 +136,11 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
     guava = jvm(spark).org.apache.iceberg.relocated.com.google.common
     if isinstance(items, JavaObject):
         return guava.collect.Lists.newArrayList(items)
-    given, result = list(items), jvm(spark).java.util.ArrayList()
-    if given and all(isinstance(item, str) for item in given):
-        result.addAll(guava.base.Splitter.on("\0").splitToList("\0".join(given)))  # one call, not one for each
+    elements, result = list(items), jvm(spark).java.util.ArrayList()
+    if elements and all(isinstance(item, str) for item in elements):
+        result.addAll(guava.base.Splitter.on("\0").splitToList("\0".join(elements)))  # one call, not one for each
     else:
-        for item in given:
+        for item in elements:
             result.add(item)
     return result
 

@@ -84,33 +84,33 @@ def java_properties(properties: Mapping[str, object]) -> str:
     return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
 
 
-def iceberg_settings(given: Mapping[str, str], report: Callable[[str], None] | None = None) -> dict[str, str]:
-    """Return the settings that load Iceberg's SQL extensions and its jar, unless the ``given`` ones or Spark do.
+def iceberg_settings(settings: Mapping[str, str], report: Callable[[str], None] | None = None) -> dict[str, str]:
+    """Return the settings that load Iceberg's SQL extensions and its jar, unless ``settings`` or Spark do.
 
     With ``report``, see iceberg_jar; without it, a jar that is not found is left to check_environment.
     """
-    settings: dict[str, str] = {}
-    extensions = given.get(_EXTENSIONS, "")
+    added: dict[str, str] = {}
+    extensions = settings.get(_EXTENSIONS, "")
     if EXTENSIONS not in extensions:
-        settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
+        added[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
     try:
-        has_jar = bool(_iceberg_jars(given))
+        has_jar = bool(_iceberg_jars(settings))
         jar = None if has_jar else iceberg_jar(report) if report else _installed_jar()[2]
     except (ImportError, SparkEnvironmentError):
         if report:
             raise
-        return settings
+        return added
     if jar is not None:
-        is_local = given.get("spark.master", "local").startswith("local")
+        is_local = settings.get("spark.master", "local").startswith("local")
         name, separator = (CLASS_PATH, os.pathsep) if is_local else (_JARS, ",")
-        settings[name] = separator.join(filter(None, (given.get(name), str(jar))))
-    return settings
+        added[name] = separator.join(filter(None, (settings.get(name), str(jar))))
+    return added
 
 
-def check_jars(given: Mapping[str, str]) -> None:
+def check_jars(settings: Mapping[str, str]) -> None:
     """Raise a SparkEnvironmentError for an Iceberg jar of another Spark, or for two jars, before Spark starts."""
     spark = _spark_and_scala()
-    runtimes = [name for name in _iceberg_jars(given) if RUNTIME.search(name)]
+    runtimes = [name for name in _iceberg_jars(settings) if RUNTIME.search(name)]
     for name in runtimes:
         if spark is not None and (problem := wrong_runtime(name, spark[0])):
             raise SparkEnvironmentError(problem)
@@ -121,14 +121,14 @@ def check_jars(given: Mapping[str, str]) -> None:
         )
 
 
-def _iceberg_jars(given: Mapping[str, str]) -> list[str]:
+def _iceberg_jars(settings: Mapping[str, str]) -> list[str]:
     """Return the names of Iceberg's jars that Spark has or the settings name, without its bundles for clouds."""
-    on_path = os.pathsep.join([given.get(CLASS_PATH, ""), os.environ.get("SPARK_DIST_CLASSPATH", "")])
+    on_path = os.pathsep.join([settings.get(CLASS_PATH, ""), os.environ.get("SPARK_DIST_CLASSPATH", "")])
     names = [jar.name for jar in (spark_home() / "jars").glob("iceberg-*.jar")]
-    for word in [*given.get(_JARS, "").split(","), *on_path.split(os.pathsep)]:
+    for word in [*settings.get(_JARS, "").split(","), *on_path.split(os.pathsep)]:
         path = Path(word.strip())
         names += [jar.name for jar in path.parent.glob("*.jar")] if path.name == "*" else [path.name]
-    coordinates = (package.strip().split(":") for package in given.get(_PACKAGES, "").split(","))
+    coordinates = (package.strip().split(":") for package in settings.get(_PACKAGES, "").split(","))
     names += [f"{parts[1]}-{parts[2]}.jar" for parts in coordinates if len(parts) == 3]
     return sorted({name for name in names if "iceberg" in name and "-bundle" not in name})
 

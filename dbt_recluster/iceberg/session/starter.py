@@ -140,8 +140,8 @@ def _explain(settings: Mapping[str, str], properties_file: Path | None, error: B
         return text
     if any(sign in text for sign in _JAVA_ENDED):
         text = "Java has ended, and has printed why"
-    given = {**outside_settings(properties_file), **settings}
-    named = [f"{name}: {given[name]}" for name in _OF_START if name in given]
+    all_settings = {**outside_settings(properties_file), **settings}
+    named = [f"{name}: {all_settings[name]}" for name in _OF_START if name in all_settings]
     return redact(f"{text}. Check {', '.join(named)}" if named else text)
 
 
@@ -160,25 +160,25 @@ def _start_jvm(
         starts = SparkContext._gateway is None and GATEWAY not in os.environ
         if properties_file is not None and not starts:
             raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
-        given = {**(outside_settings(properties_file) if starts else {}), **settings}
-        hide(secrets_in(given))
-        redaction = _redaction(given)
+        all_settings = {**(outside_settings(properties_file) if starts else {}), **settings}
+        hide(secrets_in(all_settings))
+        redaction = _redaction(all_settings)
         if starts:
-            check_jars(given)
+            check_jars(all_settings)
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
             version = java_version(java_home)
-            memory = given.get("spark.driver.memory", "1g")
+            memory = all_settings.get("spark.driver.memory", "1g")
             report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
-            archive = find_archive(java_home, version, given) if class_archive else None
+            archive = find_archive(java_home, version, all_settings) if class_archive else None
             java_options = archive.java_options() if archive else ()
-            with _settings_in_files({**redaction, **given}, java_options):
+            with _settings_in_files({**redaction, **all_settings}, java_options):
                 gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})
                 SparkContext._ensure_initialized(gateway=gateway)
             if archive is not None:
                 archive.follow(gateway.jvm, report)
     # The JVM got Java's options as files; the session has the options themselves.
-    options = {name: given[name] for name in _ALL_JAVA_OPTIONS if name in given}
+    options = {name: all_settings[name] for name in _ALL_JAVA_OPTIONS if name in all_settings}
     if starts:
         options.setdefault(JAVA_OPTIONS, "")
     return {**redaction, **options, **settings}
@@ -211,14 +211,14 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     """
     import javaproperties  # not where only spark-submit starts Spark
 
-    given, file, _ = _submit_arguments()
+    conf, file, _ = _submit_arguments()
     file = properties_file or file
     if file is None:
         file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
     text = file.read_text("utf-8", "replace") if file.is_file() else ""
     with raise_as(SparkEnvironmentError, f"{file} is wrong"):
         properties = javaproperties.loads(text).items()
-    return {name: value.strip() for name, value in properties if name.startswith("spark.")} | given
+    return {name: value.strip() for name, value in properties if name.startswith("spark.")} | conf
 
 
 def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:

@@ -380,10 +380,10 @@ def younger_loads(prices: PricedAxis, loads: FloatArray, by_age: list[IntArray])
             _add(steps, prices.steps.take(piece), loads[piece])
         before = _total_before(steps, prices.weight)
         for piece in pieces:
-            own = prices.take(piece)
+            axis = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
-            others = own.steps.total_between(before) - loads[piece] * own.length
-            younger[piece] = np.divide(others, own.length, out=np.zeros(len(piece)), where=own.length > 0)
+            others = axis.steps.total_between(before) - loads[piece] * axis.length
+            younger[piece] = np.divide(others, axis.length, out=np.zeros(len(piece)), where=axis.length > 0)
         del before
     return younger
 
