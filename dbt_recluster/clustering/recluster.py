@@ -206,10 +206,10 @@ class Recluster:
 
     def _round(self, planned: PlannedRound, conflicts: int, progress: RoundProgress) -> Round:
         table, options, started = self._table, self._options, time.monotonic()
-        given: Mapping[str, Any] = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
+        figures: Mapping[str, Any] = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
         number, change = len(self.outcome.result.rounds) + 1, self._change(planned)
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
-            merged = merge_round(table, planned, change, {**given, "conflicts": conflicts}, progress.merging)
+            merged = merge_round(table, planned, change, {**figures, "conflicts": conflicts}, progress.merging)
             commit = RoundCommit(table.iceberg, planned.snapshot_id, merged.groups, merged.levels, merged, change)
             commit.run()
         return Round(

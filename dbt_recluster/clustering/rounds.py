@@ -134,8 +134,8 @@ def plan_round(
     if table.key.curve and len(candidates):
         policy, iceberg = checkpoint.policy, table.iceberg
         # All that plans depend on besides the blocks and their levels.
-        given = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
-        recorded, rules = iceberg.properties.get(SETTLED), digest(given)
+        inputs = [str(table.key), checkpoint.where, asdict(policy), repr(table.key_reads), iceberg.schema_json]
+        recorded, rules = iceberg.properties.get(SETTLED), digest(inputs)
         settled = SettledBlocks(candidates, blocks.planned_metadata, policy, recorded, rules)
         if settled.mask.any():
             fixed = np.arange(len(candidates)) >= len(blocks.eligible)
@@ -249,17 +249,17 @@ def _key_texts(table: ClusteredTable, planned: PlannedRound) -> list[list[str]]:
         for item, column in enumerate(columns):
             members = [column.take(pa.array(positions)) for positions in sets]
             ends = [_greatest(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
-            known = zip(sets, table.item_texts(item, ends), strict=True)
+            set_texts = zip(sets, table.item_texts(item, ends), strict=True)
             unbounded = metadata.unbounded[item]
-            items.append(["?" if is_upper and unbounded[s].any() else text for s, text in known])
+            items.append(["?" if is_upper and unbounded[s].any() else text for s, text in set_texts])
         texts.append([", ".join(key) for key in zip(*items, strict=True)])
     return texts
 
 
 def _greatest(values: pa.Array) -> pa.Scalar:
     """Return the greatest value in Spark's order: NULL first, NaN last."""
-    known = values.drop_null().sort()
-    return known[-1] if len(known) else values[0]
+    ascending = values.drop_null().sort()
+    return ascending[-1] if len(ascending) else values[0]
 
 
 def _file_groups(table: ClusteredTable, planned: PlannedRound, scan: SnapshotScan) -> list[FileGroup]:

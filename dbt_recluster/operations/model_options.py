@@ -210,6 +210,6 @@ def is_similar(name: str, names: Iterable[str]) -> bool:
 
 def _meant(name: str, options: Mapping[str, Option]) -> str:
     """Suggest the nearest name, or list all. The prefix does not count: it makes any two names similar."""
-    near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
-    meant = [each for each, declaration in options.items() if declaration.name in near]
-    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(options)}"
+    by_name = {declaration.name: each for each, declaration in options.items()}
+    near = get_close_matches(name.lower().removeprefix(_PREFIX), by_name, n=1)
+    return f"did you mean {by_name[near[0]]}?" if near else f"there are {', '.join(options)}"

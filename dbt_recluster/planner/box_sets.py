@@ -52,7 +52,7 @@ class BoxSets:
             load = layout.load[member]
             numbers = [number for number in np.unique(load).tolist() if number in layout.samples]
             weighed = [(part, *self._weigh(part)) for part in (member[load == number] for number in numbers)]
-            paying = [(part, saving - price) for part, saving, price in weighed if saving >= price]
+            paying = [(part, saving - needed) for part, saving, needed in weighed if saving >= needed]
             loads_of.append(([part for part, _ in paying], sum(saving for _, saving in paying)))
             rest[member] = True
             for part, _ in paying:
@@ -66,8 +66,8 @@ class BoxSets:
                     for added_loads in ([], loads) if loads else ([],):
                         merged = np.sort(np.concatenate([sparsest, *added_loads]))
                         # What loads save alone pays for no other block.
-                        saving, price = self._weigh(merged)
-                        gain = saving - price - (saved if added_loads else 0.0)
+                        saving, needed = self._weigh(merged)
+                        gain = saving - needed - (saved if added_loads else 0.0)
                         ways += [(gain, [merged] if added_loads else [*loads, sparsest])] if len(merged) > 1 else []
                     gain, way = max(ways, key=lambda way: way[0], default=(-1.0, best))
                     if gain >= least:
@@ -119,11 +119,11 @@ class BoxSets:
         group = self.layout.group[member]
         if group[0] < 0 or (group != group[0]).any() or len(member) > MOST_BLOCKS_OF_BOXES:
             return True
-        saving, price = self._weigh(member)
-        return saving >= price
+        saving, needed = self._weigh(member)
+        return saving >= needed
 
     def _weigh(self, member: IntArray) -> tuple[float, float]:
-        """Savings of merging a set of one group, and their price."""
+        """Savings of merging a set of one group, and those that justify it."""
         layout, limits = self.layout, self.policy.set_limits
         size = int(self.candidates.blocks.bytes_or_0[member].sum())
         is_too_large = size > (limits.bytes or size) or len(member) > (limits.blocks or len(member))
@@ -131,10 +131,10 @@ class BoxSets:
             return 0.0, np.inf
         group = int(layout.group[member[0]])
         points = self._points(member)
-        tree = cut_into_boxes(points, self._block_rows, layout.parts, self._price_of[group])
+        tree = cut_into_boxes(points, self._block_rows, layout.parts, self._cube_costs[group])
         cost = float(self._costs(member).sum())
         saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
-        return saving, self._price(group, points.rows.sum() / self._block_rows, cost)
+        return saving, self._needed(group, points.rows.sum() / self._block_rows, cost)
 
     def _can_merge(self, member: IntArray) -> bool:
         """Whether blocks are several, or one that is cut into several."""
@@ -146,7 +146,7 @@ class BoxSets:
         costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
         return costs * np.maximum(self._rows[member] / self._block_rows, 1)
 
-    def _price(self, group: int, blocks: float, cost: float) -> float:
+    def _needed(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into this many full ``blocks``, which now cost ``cost``."""
         of_copies = self._threshold[group] ** (1 / self.layout.lower.shape[1]) - 1
         return float(max(of_copies * self._cost_at_once(group) * blocks, _LEAST_SAVING * cost))
@@ -154,10 +154,10 @@ class BoxSets:
     def _cost_at_once(self, group: int) -> float:
         """Cost of a block if the whole group were merged: more than a cube's where few values have many rows.
 
-        Without loads of large files it is a cube's: any other price made sorted daily loads worse (`curves.py events`).
+        Without loads of large files it is a cube's: any other cost made sorted daily loads worse (`curves.py events`).
         """
         if group not in self._costs_at_once:
-            member, cube = np.flatnonzero(self.layout.group == group), self._price_of[group]
+            member, cube = np.flatnonzero(self.layout.group == group), self._cube_costs[group]
             is_large = (self.layout.load[member] > 0) & (self._rows[member] >= 2 * self._block_rows)
             if is_large.any() and len(member) <= MOST_BLOCKS_OF_BOXES:
                 points = self._points(member)
@@ -208,7 +208,7 @@ class BoxSets:
                 widths = (greatest[window].max(axis=0) - least[window].min(axis=0) + 1) / layout.parts
                 blocks = np.array([max(1.0, rows[window].sum() / self._block_rows)])
                 tiled = blocks[0] * np.minimum(widths, tile_sides(blocks, widths[None])).sum()
-                gain = cost[window].sum() - tiled - self._price(group, blocks[0], cost[window].sum())
+                gain = cost[window].sum() - tiled - self._needed(group, blocks[0], cost[window].sum())
                 if gain > 0:
                     yield float(gain), member[np.isin(of_block, window)]
 
@@ -237,7 +237,7 @@ class BoxSets:
         return max(1.0, min(block_rows, float(self._rows.sum()) * self.policy.block_bytes / float(size)))
 
     @cached_property
-    def _price_of(self) -> dict[int, float]:
+    def _cube_costs(self) -> dict[int, float]:
         """By group: what a block costs in a table sorted at once."""
         layout, block_rows = self.layout, self._block_rows
         group, code = np.unique(layout.group, return_inverse=True)

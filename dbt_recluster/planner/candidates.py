@@ -28,7 +28,7 @@ from dbt_recluster.planner.arrays import (
     places_within,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.reads import PricedAxis
+from dbt_recluster.planner.reads import WeightedAxis
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +124,17 @@ class Candidates:
         np.cumsum(np.bincount(both - least, minlength=cells), out=before[1:])
         return Intervals(before[first - least], before[last - least + 1], ends)
 
-    def prices(
+    def weighted(
         self, units: Intervals, member: IntArray | slice = slice(None), by_reads: BoolArray | None = None
-    ) -> PricedAxis:
-        """Price the `units` of these candidates by where reads end.
+    ) -> WeightedAxis:
+        """Weigh the `units` of these candidates by where reads end.
 
-        Prices are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
+        Weights are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
         """
         if self.blocks.reads is None or (by_reads is not None and not by_reads.any()):
-            return PricedAxis(units, None, units.begin, units.end)
+            return WeightedAxis(units, None, units.begin, units.end)
         cells = np.sort(np.concatenate([self.first[member], self.last[member]]))
-        return PricedAxis.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
+        return WeightedAxis.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
 
     def reducible_depths(self) -> IntArray:
         """Depth of each candidate without what no merge can reduce, int32 (c,), at least 1.

@@ -202,10 +202,10 @@ class _Planner:
         """
         eligible = self.eligible
         units = eligible.units()
-        prices = eligible.prices(units)
-        hull = sets.greatest(prices.high) - sets.least(prices.low)
+        weighted = eligible.weighted(units)
+        hull = sets.greatest(weighted.high) - sets.least(weighted.low)
         # A block alone on the axis is two units long.
-        removed = (sets.total(prices.length) - hull) / 2
+        removed = (sets.total(weighted.length) - hull) / 2
         wasted = sets.total(eligible.deleted_share * (units.length / 2 + 1))
         fewer = np.maximum(sets.size - self.expected_blocks(sets), 0)
         cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)

@@ -37,10 +37,10 @@ _SIGMAS = 3.0
 _FEW_ENDS = 300.0
 # Avoids division by zero.
 _LEAST = np.finfo(np.float64).tiny
-# Blocks of a group whose prices are in different powers of this are decided on apart. 4 or 16 in its place is better
+# Blocks of a group whose weights are in different powers of this are decided on apart. 4 or 16 in its place is better
 # for some reads and worse for others, by a twentieth to a sixth of the work (benchmarks/reads.py).
-_PRICE_STEP = 8.0
-# Prices below this share of the mean are alike.
+_WEIGHT_STEP = 8.0
+# Weights below this share of the mean are alike.
 _LEAST_RATE = 0.002
 
 
@@ -176,28 +176,28 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class PricedAxis:
-    """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it.
+class WeightedAxis:
+    """An axis on which the length of the stretch that each of n blocks covers is the cost of overlap over it.
 
-    Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of
-    the axis is the weight of the ends in it.
+    Without known reads every unit costs the same. With reads, overlap costs where they end: the weight of a stretch of
+    the axis is that of the ends in it.
     """
 
     steps: Intervals  # steps of the axis that each block covers
-    weight: FloatArray | None  # price of each step, float64 (steps,), or None if all cost 1
-    low: FloatArray | IntArray  # price of all steps before each block, int32 or float64 (n,)
-    high: FloatArray | IntArray  # price of all steps before the end of each block, of the same type
+    weight: FloatArray | None  # weight of each step, float64 (steps,), or None if all cost 1
+    low: FloatArray | IntArray  # weight of all steps before each block, int32 or float64 (n,)
+    high: FloatArray | IntArray  # weight of all steps before the end of each block, of the same type
 
     @classmethod
     def by_reads(
-        cls, units: Intervals, cells: IntArray, reads: ReadEnds, partition: IntArray, priced: BoolArray | None = None
-    ) -> PricedAxis:
-        """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
+        cls, units: Intervals, cells: IntArray, reads: ReadEnds, partition: IntArray, chosen: BoolArray | None = None
+    ) -> WeightedAxis:
+        """Weigh the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
         Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free. Blocks are
         in the order of their begins, and of their partitions, (n,). ``cells`` are those of the units, (2n,), ascending
-        (see `candidates`). Prices follow reads in the partitions ``priced``, bool (partitions,), or in all; elsewhere
-        all units cost the same.
+        (see `candidates`). Weights follow reads in the ``chosen`` partitions, bool (partitions,), or in all;
+        elsewhere all units cost the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
         ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
@@ -219,31 +219,31 @@ class PricedAxis:
         weight[some] = ends[some] / count[some, None]
         del ends
         weight *= rate[:, None]
-        if priced is not None:
-            weight[~priced[of_unit]] = even
+        if chosen is not None:
+            weight[~chosen[of_unit]] = even
         places = np.append(0.0, np.cumsum(weight))
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
 
     @property
     def length(self) -> FloatArray | IntArray:
-        """Price of the steps that each block covers: (n,)."""
+        """Weight of the steps that each block covers: (n,)."""
         return np.subtract(self.high, self.low)
 
     @property
-    def dearest_power(self) -> IntArray:
-        """The power (see `price_powers`) of the dearest unit that each block covers: (n,)."""
+    def heaviest_power(self) -> IntArray:
+        """The power (see `weight_powers`) of the heaviest unit that each block covers: (n,)."""
         assert self.weight is not None  # only where reads are known
-        of_unit = price_powers(self.weight[0::2] + self.weight[1::2]).astype(np.int32)
+        of_unit = weight_powers(self.weight[0::2] + self.weight[1::2]).astype(np.int32)
         return range_max(of_unit, self.steps.begin // 2, self.steps.end // 2)
 
-    def take(self, blocks: IntArray) -> PricedAxis:
+    def take(self, blocks: IntArray) -> WeightedAxis:
         """The axis of some blocks, given by position."""
-        return PricedAxis(self.steps.take(blocks), self.weight, self.low[blocks], self.high[blocks])
+        return WeightedAxis(self.steps.take(blocks), self.weight, self.low[blocks], self.high[blocks])
 
 
-def price_powers(rate: FloatArray) -> IntArray:
-    """Round prices to powers of `_PRICE_STEP`: the exponents, int64 (n,). The least ones count as alike."""
-    powers: IntArray = np.rint(np.log(np.maximum(rate, _LEAST_RATE)) / np.log(_PRICE_STEP)).astype(np.int64)
+def weight_powers(rate: FloatArray) -> IntArray:
+    """Round weights to powers of `_WEIGHT_STEP`: the exponents, int64 (n,). The least ones count as alike."""
+    powers: IntArray = np.rint(np.log(np.maximum(rate, _LEAST_RATE)) / np.log(_WEIGHT_STEP)).astype(np.int64)
     return powers
 
 

@@ -21,7 +21,7 @@ from dbt_recluster.planner.candidates import (
     form_sets,
     no_sets,
 )
-from dbt_recluster.planner.reads import EVEN_SHARE, PricedAxis, price_powers
+from dbt_recluster.planner.reads import EVEN_SHARE, WeightedAxis, weight_powers
 
 # Constants. What another value costs is the work at equal scan; `python benchmarks/frontier.py --only payback` measures
 # it again, `python benchmarks/reads.py` where reads are known, and `python benchmarks/planner_scale.py` memory.
@@ -47,9 +47,9 @@ _PIECE = 1 << 16
 # Step 12: this many times the overlap that the threshold allows may stay. Without it, an estimate just above the
 # threshold merges an old run too early: uniform sorted loads cost 5 % more work (four seeds).
 _TOLERANCE = 1.05
-# Step 13: younger blocks at less than this share of the mean price stay behind: no read ends there. Where reads are of
+# Step 13: younger blocks at less than this share of the mean weight stay behind: no read ends there. Where reads are of
 # whole months, this takes a third to a half off the work; 0.1 in its place changes nothing.
-_LEAST_PRICE = 0.02
+_LEAST_WEIGHT = 0.02
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -138,7 +138,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     Where every load covers all keys, a table has one run or two. A threshold of 1.5 would mean one run, as 1 does.
     So the lower part is merged down to 1, the upper part to 2, and the mean over both is right. Above 2 a cut costs
     more than it gains, because blocks across it are merged with both parts. Where reads are known, the lower part is
-    that of the blocks over the keys at which most of them end, and has this share of the price.
+    that of the blocks over the keys at which most of them end, and has this share of the weight.
 
     Shares are float64 (partitions,), from 0 to 1. Returns the part of each candidate, int32 (c,): twice its partition,
     and 1 more in the upper part.
@@ -151,9 +151,9 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     weight: FloatArray = np.ones(len(partition))
     keys = [middle, partition]
     if candidates.blocks.reads is not None:
-        prices = candidates.prices(candidates.units())
-        weight = prices.length.astype(np.float64)
-        keys.insert(1, -prices.dearest_power)
+        weighted = candidates.weighted(candidates.units())
+        weight = weighted.length.astype(np.float64)
+        keys.insert(1, -weighted.heaviest_power)
     order = np.lexsort(keys)
     of_place, weight = partition[order], weight[order]
     total = np.bincount(of_place, weight, len(share))
@@ -180,7 +180,7 @@ def _sets_down_to(
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
-    rest = idle[part] & (groups.prices.length > 0)
+    rest = idle[part] & (groups.weighted.length > 0)
     if rest.any():
         sets = sets.then(rank_sets(groups, rest, limits))
     return sets
@@ -194,7 +194,7 @@ class AgeGroups:
     member: IntArray  # positions of the blocks in the candidates, int32 (n,), ascending
     part: IntArray  # part of each block, int32 (n,): twice its partition, or one more
     intervals: Intervals  # the units that each block covers
-    prices: PricedAxis  # the intervals on an axis of prices
+    weighted: WeightedAxis  # the intervals on an axis of weights
     rows: FloatArray  # float32 (n,), at least 1
     group: IntArray  # code of each block's group, int32 (n,)
     by_age: list[IntArray]  # positions of the blocks of each age, int32, from the youngest to the oldest
@@ -230,20 +230,20 @@ class AgeGroups:
         else:
             loads = estimate_loads(intervals, width[group], by_age)
         del level
-        prices = candidates.prices(intervals, member, by_reads)
+        weighted = candidates.weighted(intervals, member, by_reads)
         covered = meets_younger(intervals, by_age)
-        younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
-        if prices.weight is not None:
-            rate = prices.length / intervals.length
+        younger = np.maximum(younger_loads(weighted, loads, by_age), 0) * covered
+        if weighted.weight is not None:
+            rate = weighted.length / intervals.length
             total = (total * rate).astype(np.float32)
-            # Groups are split where prices differ much, so that part of a run is merged and the rest left.
-            step = price_powers(rate)
+            # Groups are split where weights differ much, so that part of a run is merged and the rest left.
+            step = weight_powers(rate)
             group, _ = dense_ranks(group.astype(np.int64) * (int(np.ptp(step)) + 1) + step - step.min())
             group = group.astype(np.int32)
         benefit = np.bincount(group, younger * total)
         cost = np.bincount(group, rows * covered)
         ratio = benefit / np.maximum(cost, 1.0)
-        return cls(candidates, member, part, intervals, prices, rows, group, by_age, covered, ratio)
+        return cls(candidates, member, part, intervals, weighted, rows, group, by_age, covered, ratio)
 
     @cached_property
     def last_begun(self) -> IntArray:
@@ -262,8 +262,8 @@ class AgeGroups:
                 np.maximum.accumulate(reach, out=reach)
             if reach[-1]:
                 result[others] = reach[self.last_begun[others]] > begin[others]
-        if self.prices.weight is not None:
-            result &= merged | (self.prices.length >= _LEAST_PRICE * self.intervals.length)
+        if self.weighted.weight is not None:
+            result &= merged | (self.weighted.length >= _LEAST_WEIGHT * self.intervals.length)
         return result
 
 
@@ -370,18 +370,18 @@ def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
     return result
 
 
-def younger_loads(prices: PricedAxis, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
-    """Step 10: mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
+def younger_loads(weighted: WeightedAxis, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
+    """Step 10: mean over each block, by weight, of the loads in other blocks of its age or younger: float32 (n,)."""
     younger = np.zeros(len(loads), np.float32)
-    steps = np.zeros(prices.steps.size + 1)
+    steps = np.zeros(weighted.steps.size + 1)
     for blocks in by_age:
         pieces = np.array_split(blocks, -(-len(blocks) // _PIECE))
         for piece in pieces:
-            _add(steps, prices.steps.take(piece), loads[piece])
-        before = _total_before(steps, prices.weight)
+            _add(steps, weighted.steps.take(piece), loads[piece])
+        before = _total_before(steps, weighted.weight)
         for piece in pieces:
-            axis = prices.take(piece)
-            # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
+            axis = weighted.take(piece)
+            # Loads are whole numbers, so at even weights the difference is exactly 0 where nothing else is.
             others = axis.steps.total_between(before) - loads[piece] * axis.length
             younger[piece] = np.divide(others, axis.length, out=np.zeros(len(piece)), where=axis.length > 0)
         del before
@@ -420,7 +420,7 @@ def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> BoolArray:
     """
     parts = len(surplus)
     wanted = surplus * removed_overlap(groups, np.ones(len(groups), np.bool_), parts)
-    # Prices have rounding errors.
+    # Weights have rounding errors.
     wanted *= 1 - 1e-9
     part_of_group = np.zeros(len(groups.benefit_cost), np.int64)
     part_of_group[groups.group] = groups.part
@@ -454,9 +454,9 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
 
 
 def removed_overlap(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:
-    """Price of the overlap that merging these blocks removes: float64 (parts,)."""
+    """Weight of the overlap that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
-    low, high = groups.prices.low[place], groups.prices.high[place]
+    low, high = groups.weighted.low[place], groups.weighted.high[place]
     reach = np.maximum.accumulate(high)[:-1]
     # Blocks are in the order of their begins. What a block shares with those before it goes.
     shared = np.minimum(high[1:], reach)
@@ -469,8 +469,8 @@ def rank_sets(groups: AgeGroups, merged: BoolArray, limits: SetLimits) -> SetArr
     place = narrow(np.flatnonzero(merged))
     label = groups.intervals.take(place).components()
     ranges = SetArrays(place, np.flatnonzero(np.diff(label, prepend=-1)))
-    hull = ranges.greatest(groups.prices.high) - ranges.least(groups.prices.low)
-    removed = ranges.total(groups.prices.length) - hull
+    hull = ranges.greatest(groups.weighted.high) - ranges.least(groups.weighted.low)
+    removed = ranges.total(groups.weighted.length) - hull
     rank = np.empty(len(ranges), np.int64)
     rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
     return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], limits)

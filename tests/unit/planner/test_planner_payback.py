@@ -224,7 +224,7 @@ def test_the_steps_of_the_documented_example():
     assert groups.group.tolist() == [1, 0, 0, 1, 0, 1, 1]
     assert [age.tolist() for age in groups.by_age] == [[1, 2, 4], [0, 3, 5, 6]]
     loads = loads_of_level(candidates.level)
-    assert younger_loads(groups.prices, loads, groups.by_age)[0] == 1.25  # steps 9 and 10, of A
+    assert younger_loads(groups.weighted, loads, groups.by_age)[0] == 1.25  # steps 9 and 10, of A
     assert groups.benefit_cost.round(1).tolist() == [4.6, 2.9]  # step 11
     surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
     assert surplus.round(2).tolist() == [0.0, 0.14]
@@ -237,7 +237,7 @@ def test_the_steps_of_the_documented_example():
 
 @pytest.mark.parametrize(("depth", "share"), [(1.25, 0.75), (1.5, 0.5), (1.75, 0.25)])
 def test_between_one_and_two_a_part_of_the_keys_becomes_one_run(depth, share):
-    """All would be one run otherwise, at the price of 1."""
+    """All would be one run otherwise, at a weight of 1."""
     blocks, policy = of_runs(run(400, 12) + run(400, 0)), Policy(depth=depth, block_rows=100)
     (block_set,) = plan(blocks, policy).block_sets
     assert len(block_set.blocks) == pytest.approx(800 * share, abs=2)

@@ -1,4 +1,4 @@
-"""Reads: depth where they end, the prices that follow from it, and plans that leave the rest of the keys alone."""
+"""Reads: depth where they end, the weights that follow from it, and plans that leave the rest of the keys alone."""
 
 import datetime
 import itertools
