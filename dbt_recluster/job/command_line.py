@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -242,7 +243,7 @@ def _wrong_choice(request: Request) -> str | None:
 
 def _add_command(operation: Operation) -> None:
     name, short, text = operation.name.replace("_", "-"), operation.short, operation.meaning
-    summary = text.partition(". ")[0].partition(": ")[0].rstrip(".")
+    summary = re.split("[.,:] ", text, maxsplit=1)[0].rstrip(".")
     common = {each.name: each.metadata for each in fields(Request) if each.metadata}
     if name != "recluster":
         del common["every"]
