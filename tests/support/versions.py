@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -38,8 +38,7 @@ SHORT = [
     "tests/iceberg/test_unusual_tables.py::test_a_dropped_partition_column_is_refused_with_its_repair",
     "tests/iceberg/test_curve_merge.py::test_the_place_in_sql_is_that_of_the_curve",
 ]
-CORE = [
-    *SHORT,
+LONG = [
     *(f"tests/iceberg/test_{name}.py" for name in ("merge", "conflicts", "commit_checks", "event_logs")),
     "tests/functional/test_clustering.py",
 ]
@@ -72,12 +71,20 @@ def before_path(folder: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
 
 
-def run_pair(pair: tuple[str, str]) -> bool:
-    """Run the core on one pair, and return whether all passed."""
+def tests_of_pairs() -> Iterator[tuple[tuple[str, str], str, list[str]]]:
+    """Yield each pair with the name and the list of tests to run on it at once."""
+    for pair in PAIRS:
+        newest = next(each for each in PAIRS if each[0] == pair[0]) if NIGHTLY else PAIRS[0]
+        if pair == newest:
+            yield pair, "long", LONG
+        yield pair, "short", [*([] if pair == newest else QUICK), *SHORT, *(STORAGE if pair == PAIRS[0] else [])]
+
+
+def run_pair(pair: tuple[str, str], which: str, tests: list[str]) -> bool:
+    """Run tests on one pair, and return whether all passed."""
     spark, iceberg = pair
-    newest = next(each for each in PAIRS if each[0] == spark) if NIGHTLY else PAIRS[0]
-    tests = [*(CORE if pair == newest else [*QUICK, *SHORT]), *(STORAGE if pair == PAIRS[0] else [])]
-    return run(f"Spark {spark} with Iceberg {iceberg}", f"{spark}-{iceberg}", fetched(*pair), tests)
+    name = f"Spark {spark} with Iceberg {iceberg}, {which} tests"
+    return run(name, f"{spark}-{iceberg}-{which}", fetched(*pair), tests)
 
 
 def fetched_dbt(version: str) -> Path:
@@ -135,7 +142,10 @@ def main() -> int:
         say(f"versions: SKIPPED, {e}")
         return 0
     with ThreadPoolExecutor(int(os.environ.get("PROCESSES") or 2)) as pool:
-        runs = [*(pool.submit(run_dbt, version) for version in DBTS), *(pool.submit(run_pair, pair) for pair in PAIRS)]
+        runs = [
+            *(pool.submit(run_dbt, version) for version in DBTS),
+            *(pool.submit(run_pair, *of_pair) for of_pair in tests_of_pairs()),
+        ]
         return 0 if all(list(map(Future.result, runs))) else 1
 
 
