@@ -1,4 +1,4 @@
-"""What a recluster tells: the table's figures before and after, why it ended, and the verdict."""
+"""What a recluster reports: figures of the table before and after, the reason that it ended, and the verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LISTED_AGAIN = (
 
 
 class Outcome:
-    """The result of one call of recluster on one table, as far as it is known."""
+    """Collects the result of one call of recluster on one table."""
 
     def __init__(self, table: ClusteredTable, options: ReclusterOptions, where: Predicate | None) -> None:
         self._table, self._options, self._where = table, options, where
@@ -84,7 +84,7 @@ class Outcome:
         result.warnings += [text for text in warnings if text not in result.warnings]
 
     def is_over(self, planned: PlannedRound) -> bool:
-        """Whether a plan is not merged."""
+        """Return whether to stop without merging a plan."""
         result, options = self.result, self._options
         if options.dry_run or result.suspended is not None or not planned.plan.block_sets:
             return True
@@ -157,7 +157,7 @@ class Outcome:
             result.verdict = table_standing(table, self._options, facts).verdict
 
     def progress(self, plan: Plan) -> RoundProgress:
-        """Return the progress of the next round, which merges a plan."""
+        """Return the reporter of the next round, which merges a plan."""
         speed = None if self._options.progress is None else history.rewrite_speed(self._table)
         start = Progress(
             table=self._table.name,
@@ -172,7 +172,7 @@ class Outcome:
         return RoundProgress(start, self._options.progress)
 
     def add_to(self, error: ReclusterError) -> None:
-        """Add the committed rounds and the orphans to the error that takes its place."""
+        """Add the committed rounds and the orphans to an error, which replaces the result."""
         result, notes = self.result, [str(error).removesuffix(".")]
         if count := len(result.rounds):
             notes.append(f"{count_noun(count, 'round')} before it {'were' if count > 1 else 'was'} committed")

@@ -134,7 +134,7 @@ class BoxSets:
         tree = cut_into_boxes(points, self._block_rows, layout.parts, self._cube_costs[group])
         cost = float(self._costs(member).sum())
         saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
-        return saving, self._needed(group, points.rows.sum() / self._block_rows, cost)
+        return saving, self._needed_saving(group, points.rows.sum() / self._block_rows, cost)
 
     def _can_merge(self, member: IntArray) -> bool:
         """Whether blocks are several, or one that is cut into several."""
@@ -146,7 +146,7 @@ class BoxSets:
         costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
         return costs * np.maximum(self._rows[member] / self._block_rows, 1)
 
-    def _needed(self, group: int, blocks: float, cost: float) -> float:
+    def _needed_saving(self, group: int, blocks: float, cost: float) -> float:
         """Least savings that justify a merge into this many full ``blocks``, which now cost ``cost``."""
         of_copies = self._threshold[group] ** (1 / self.layout.lower.shape[1]) - 1
         return float(max(of_copies * self._cost_at_once(group) * blocks, _LEAST_SAVING * cost))
@@ -208,7 +208,7 @@ class BoxSets:
                 widths = (greatest[window].max(axis=0) - least[window].min(axis=0) + 1) / layout.parts
                 blocks = np.array([max(1.0, rows[window].sum() / self._block_rows)])
                 tiled = blocks[0] * np.minimum(widths, tile_sides(blocks, widths[None])).sum()
-                gain = cost[window].sum() - tiled - self._needed(group, blocks[0], cost[window].sum())
+                gain = cost[window].sum() - tiled - self._needed_saving(group, blocks[0], cost[window].sum())
                 if gain > 0:
                     yield float(gain), member[np.isin(of_block, window)]
 

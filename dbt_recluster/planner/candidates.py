@@ -124,7 +124,7 @@ class Candidates:
         np.cumsum(np.bincount(both - least, minlength=cells), out=before[1:])
         return Intervals(before[first - least], before[last - least + 1], ends)
 
-    def weighted(
+    def weighted_axis(
         self, units: Intervals, member: IntArray | slice = slice(None), by_reads: BoolArray | None = None
     ) -> WeightedAxis:
         """Weigh the `units` of these candidates by where reads end.

@@ -202,10 +202,10 @@ class _Planner:
         """
         eligible = self.eligible
         units = eligible.units()
-        weighted = eligible.weighted(units)
-        hull = sets.greatest(weighted.high) - sets.least(weighted.low)
+        axis = eligible.weighted_axis(units)
+        hull = sets.greatest(axis.high) - sets.least(axis.low)
         # A block alone on the axis is two units long.
-        removed = (sets.total(weighted.length) - hull) / 2
+        removed = (sets.total(axis.length) - hull) / 2
         wasted = sets.total(eligible.deleted_share * (units.length / 2 + 1))
         fewer = np.maximum(sets.size - self.expected_blocks(sets), 0)
         cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)

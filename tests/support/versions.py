@@ -51,7 +51,7 @@ DBTS = {"1.12.6": (), "1.11.16": ("dbt-semantic-interfaces==0.9.0",)}
 TESTS_OF_DBT = ["tests/functional/test_clustering.py", "tests/functional/test_operations.py"]
 DEMO = ("loads.py", "--loads=5", "--scale=0.01", "--block-rows=2000", "--lakehouse=lakehouse-test")
 BUILD = Path("build")
-# When CI has no time left for another version, in seconds since 1970.
+# Seconds since 1970 after which no further version is started (.ci/run).
 LATEST_START = float(os.environ.get("LATEST_START", "inf"))
 
 
@@ -72,7 +72,7 @@ def before_path(folder: Path) -> str:
 
 
 def tests_of_pairs() -> Iterator[tuple[tuple[str, str], str, list[str]]]:
-    """Yield each pair with the name and the list of tests to run on it at once."""
+    """Yield a pair, a name and the tests of each process to start."""
     for pair in PAIRS:
         newest = next(each for each in PAIRS if each[0] == pair[0]) if NIGHTLY else PAIRS[0]
         if pair == newest:

@@ -151,9 +151,9 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     weight: FloatArray = np.ones(len(partition))
     keys = [middle, partition]
     if candidates.blocks.reads is not None:
-        weighted = candidates.weighted(candidates.units())
-        weight = weighted.length.astype(np.float64)
-        keys.insert(1, -weighted.heaviest_power)
+        axis = candidates.weighted_axis(candidates.units())
+        weight = axis.length.astype(np.float64)
+        keys.insert(1, -axis.heaviest_power)
     order = np.lexsort(keys)
     of_place, weight = partition[order], weight[order]
     total = np.bincount(of_place, weight, len(share))
@@ -180,7 +180,7 @@ def _sets_down_to(
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
-    rest = idle[part] & (groups.weighted.length > 0)
+    rest = idle[part] & (groups.axis.length > 0)
     if rest.any():
         sets = sets.then(rank_sets(groups, rest, limits))
     return sets
@@ -194,7 +194,7 @@ class AgeGroups:
     member: IntArray  # positions of the blocks in the candidates, int32 (n,), ascending
     part: IntArray  # part of each block, int32 (n,): twice its partition, or one more
     intervals: Intervals  # the units that each block covers
-    weighted: WeightedAxis  # the intervals on an axis of weights
+    axis: WeightedAxis  # the intervals on an axis of weights
     rows: FloatArray  # float32 (n,), at least 1
     group: IntArray  # code of each block's group, int32 (n,)
     by_age: list[IntArray]  # positions of the blocks of each age, int32, from the youngest to the oldest
@@ -230,11 +230,11 @@ class AgeGroups:
         else:
             loads = estimate_loads(intervals, width[group], by_age)
         del level
-        weighted = candidates.weighted(intervals, member, by_reads)
+        axis = candidates.weighted_axis(intervals, member, by_reads)
         covered = meets_younger(intervals, by_age)
-        younger = np.maximum(younger_loads(weighted, loads, by_age), 0) * covered
-        if weighted.weight is not None:
-            rate = weighted.length / intervals.length
+        younger = np.maximum(younger_loads(axis, loads, by_age), 0) * covered
+        if axis.weight is not None:
+            rate = axis.length / intervals.length
             total = (total * rate).astype(np.float32)
             # Groups are split where weights differ much, so that part of a run is merged and the rest left.
             step = weight_powers(rate)
@@ -243,7 +243,7 @@ class AgeGroups:
         benefit = np.bincount(group, younger * total)
         cost = np.bincount(group, rows * covered)
         ratio = benefit / np.maximum(cost, 1.0)
-        return cls(candidates, member, part, intervals, weighted, rows, group, by_age, covered, ratio)
+        return cls(candidates, member, part, intervals, axis, rows, group, by_age, covered, ratio)
 
     @cached_property
     def last_begun(self) -> IntArray:
@@ -262,8 +262,8 @@ class AgeGroups:
                 np.maximum.accumulate(reach, out=reach)
             if reach[-1]:
                 result[others] = reach[self.last_begun[others]] > begin[others]
-        if self.weighted.weight is not None:
-            result &= merged | (self.weighted.length >= _LEAST_WEIGHT * self.intervals.length)
+        if self.axis.weight is not None:
+            result &= merged | (self.axis.length >= _LEAST_WEIGHT * self.intervals.length)
         return result
 
 
@@ -370,20 +370,20 @@ def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
     return result
 
 
-def younger_loads(weighted: WeightedAxis, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
+def younger_loads(axis: WeightedAxis, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Step 10: mean over each block, by weight, of the loads in other blocks of its age or younger: float32 (n,)."""
     younger = np.zeros(len(loads), np.float32)
-    steps = np.zeros(weighted.steps.size + 1)
+    steps = np.zeros(axis.steps.size + 1)
     for blocks in by_age:
         pieces = np.array_split(blocks, -(-len(blocks) // _PIECE))
         for piece in pieces:
-            _add(steps, weighted.steps.take(piece), loads[piece])
-        before = _total_before(steps, weighted.weight)
+            _add(steps, axis.steps.take(piece), loads[piece])
+        before = _total_before(steps, axis.weight)
         for piece in pieces:
-            axis = weighted.take(piece)
+            of_age = axis.take(piece)
             # Loads are whole numbers, so at even weights the difference is exactly 0 where nothing else is.
-            others = axis.steps.total_between(before) - loads[piece] * axis.length
-            younger[piece] = np.divide(others, axis.length, out=np.zeros(len(piece)), where=axis.length > 0)
+            others = of_age.steps.total_between(before) - loads[piece] * of_age.length
+            younger[piece] = np.divide(others, of_age.length, out=np.zeros(len(piece)), where=of_age.length > 0)
         del before
     return younger
 
@@ -456,7 +456,7 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
 def removed_overlap(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:
     """Weight of the overlap that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
-    low, high = groups.weighted.low[place], groups.weighted.high[place]
+    low, high = groups.axis.low[place], groups.axis.high[place]
     reach = np.maximum.accumulate(high)[:-1]
     # Blocks are in the order of their begins. What a block shares with those before it goes.
     shared = np.minimum(high[1:], reach)
@@ -469,8 +469,8 @@ def rank_sets(groups: AgeGroups, merged: BoolArray, limits: SetLimits) -> SetArr
     place = narrow(np.flatnonzero(merged))
     label = groups.intervals.take(place).components()
     ranges = SetArrays(place, np.flatnonzero(np.diff(label, prepend=-1)))
-    hull = ranges.greatest(groups.weighted.high) - ranges.least(groups.weighted.low)
-    removed = ranges.total(groups.weighted.length) - hull
+    hull = ranges.greatest(groups.axis.high) - ranges.least(groups.axis.low)
+    removed = ranges.total(groups.axis.length) - hull
     rank = np.empty(len(ranges), np.int64)
     rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
     return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], limits)

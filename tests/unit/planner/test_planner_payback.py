@@ -224,7 +224,7 @@ def test_the_steps_of_the_documented_example():
     assert groups.group.tolist() == [1, 0, 0, 1, 0, 1, 1]
     assert [age.tolist() for age in groups.by_age] == [[1, 2, 4], [0, 3, 5, 6]]
     loads = loads_of_level(candidates.level)
-    assert younger_loads(groups.weighted, loads, groups.by_age)[0] == 1.25  # steps 9 and 10, of A
+    assert younger_loads(groups.axis, loads, groups.by_age)[0] == 1.25  # steps 9 and 10, of A
     assert groups.benefit_cost.round(1).tolist() == [4.6, 2.9]  # step 11
     surplus = surplus_overlap(average_depths(depth, part, 2), np.array([1.0, 3.0]))  # step 12
     assert surplus.round(2).tolist() == [0.0, 0.14]
