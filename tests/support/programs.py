@@ -87,6 +87,8 @@ def serving(*command: object, log: Path, ports: list[int], **options: Any) -> It
             time.sleep(0.2)
         yield process
     finally:
+        if (process.poll() or 0) > 0:  # a failing test shows it
+            print(f"{command[0]} had ended by itself: {log.read_text()[-3000:]}")
         for kind in (signal.SIGTERM, signal.SIGKILL):
             if process.poll() is None:
                 os.killpg(process.pid, kind)

@@ -127,7 +127,9 @@ class Server(Buckets):
                 return
 
     def stop(self) -> None:
-        """End the server; what it has stored stays."""
+        """End the server at once, by itself it takes 25 seconds; what it has stored stays."""
+        self._process.kill()
+        self._process.wait()
         self._running.__exit__(None, None, None)
 
     def requests(self) -> Counter[str]:
