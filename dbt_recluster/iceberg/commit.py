@@ -53,7 +53,7 @@ class RoundRecord:
 
 def back_off(attempt: int) -> None:
     """Wait a random time that grows with the attempts, so that two writers do not collide again."""
-    time.sleep(random.uniform(0, min(5.0, 0.1 * 2**attempt)))
+    time.sleep(random.uniform(0, min(5.0, 0.1 * 2 ** min(attempt, 6))))
 
 
 @dataclass

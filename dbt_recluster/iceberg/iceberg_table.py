@@ -30,7 +30,7 @@ from dbt_recluster.iceberg.session.redaction import raise_as, short_message
 from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns
 from dbt_recluster.key.sql import literals
-from dbt_recluster.key.types import Time, column_type
+from dbt_recluster.key.types import Time, column_type, value_type
 from dbt_recluster.names import canonical_name, table_lock
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
     """Decode texts as Iceberg does, with replacement characters for invalid UTF-8; other values are unchanged."""
     if not pa.types.is_string(values.type):
         return values
-    texts = values.cast(pa.binary()).to_pylist()
-    return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
+    return pa.array(value_type(values.type).comparable(values), values.type)
 
 
 @dataclass(eq=False, repr=False)

@@ -29,6 +29,7 @@ from dbt_recluster.key.types import value_type
 CURVE_DIGEST = 12  # characters
 
 FILE_FORMAT = "write.format.default"
+DEFAULT_WIDTH = 16  # characters, or bytes, of bounds in new files, by Iceberg's default
 
 
 def table_cluster_key(table: IcebergTable) -> ClusterKey | None:

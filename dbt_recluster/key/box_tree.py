@@ -51,18 +51,17 @@ class Points(NamedTuple):
 
     rank: IntArray
     lower: IntArray
-    upper: IntArray
     rows: FloatArray
 
     @classmethod
     def from_columns(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
         """Return the points of values of each column, (m,), that stand for ``rows`` each, (m,) or one number."""
         rank, lower = (np.ascontiguousarray(curve.ranks(columns, first=f).T) for f in (False, True))
-        return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))
+        return cls(rank, lower, np.full(len(rank), rows, np.float64))
 
     def take(self, places: slice | IntArray) -> Points:
         """Return some of the points."""
-        return Points(self.rank[places], self.lower[places], self.upper[places], self.rows[places])
+        return Points(self.rank[places], self.lower[places], self.rows[places])
 
     def standing_for(self, rows: float) -> Points:
         """Return the same points for this number of rows in all."""
@@ -88,7 +87,7 @@ def points_in_boxes(lower: IntArray, rank: IntArray, upper: IntArray, rows: IntA
     below, first, last = (np.repeat(ends, count, axis=0) for ends in (lower, rank, upper))
     at = first + (share * (last - first + 1)).astype(np.int64)
     # A box of one value covers all its parts.
-    return Points(at, np.where(first == last, below, at), at, np.repeat(rows / count, count))
+    return Points(at, np.where(first == last, below, at), np.repeat(rows / count, count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +198,7 @@ class _Cutter:
     def __init__(self, points: Points, block_rows: float, parts: int, per_block: float) -> None:
         self._points, self._block_rows, self._parts, self._per_block = points, block_rows, parts, per_block
         self.columns = tuple(range(points.rank.shape[1]))
-        values = (points.upper - points.lower + 1) / parts
+        values = (points.rank - points.lower + 1) / parts
         self._value_widths = np.average(values, axis=0, weights=points.rows)
         self.nodes: list[tuple[int, int, int, int]] = []  # column, cut, the trees below and above
         self.boxes: list[tuple[IntArray, IntArray]] = []
@@ -283,7 +282,7 @@ class _Cutter:
     def _hulls(self, order: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
         """Ranks of the hulls of the points from each start to the next: int64 (k, columns) each."""
         lower = np.minimum.reduceat(self._points.lower[order], starts)
-        return lower, np.maximum.reduceat(self._points.upper[order], starts)
+        return lower, np.maximum.reduceat(self._points.rank[order], starts)
 
     def _costs(self, lower: IntArray, upper: IntArray, rows: FloatArray, columns: tuple[int, ...]) -> FloatArray:
         """Costs of parts with these hulls, (k, columns), and rows, (k,), tiled along some columns: float64 (k,)."""

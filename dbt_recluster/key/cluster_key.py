@@ -163,12 +163,12 @@ def _parse_item(item: str) -> KeyField:
 def _parse_call(function: str, inside: str) -> KeyField | None:
     """Parse ``function(inside)``; None if it is not supported."""
     cast = _CAST.fullmatch(inside.strip()) if function == "cast" else None
-    arguments = cast.groups() if cast else [argument.strip() for argument in split_arguments(inside)]
+    arguments = list(cast.groups()) if cast else [argument.strip() for argument in split_arguments(inside)]
     columns = [argument for argument in arguments if _COLUMN.fullmatch(argument)]
     if len(columns) != 1 and not cast:
         return None
-    others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
-    call = FunctionCall(function, _unquote(columns[0]), others)
+    arguments.remove(columns[0])  # the first: the other date of cast(date as date) is a type
+    call = FunctionCall(function, _unquote(columns[0]), [argument.strip("'\"").lower() for argument in arguments])
     transform = next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
     return None if transform is None else KeyField(call.column, transform)
 

@@ -140,10 +140,10 @@ class Span(Transform):
         return "bigint"
 
     def values(self, values: pa.Array) -> pa.Array:
-        numbers = _numbers(values)
-        # To NumPy the first microsecond is no time.
-        in_days = value_type(values.type).in_days
-        times = numbers.astype("datetime64[D]") if in_days else (numbers // 10**6).astype("datetime64[s]")
+        kind = value_type(values.type)
+        # Days, or microseconds since 1970, of which to NumPy the first is no time.
+        numbers = filled(kind.numbers(values)).astype(np.int64)
+        times = numbers.astype("datetime64[D]") if kind.in_days else (numbers // 10**6).astype("datetime64[s]")
         return like(times.astype(self.numpy_type).astype("int64"), values)
 
     def as_bounds(self, results: pa.Array) -> pa.Array:
@@ -272,11 +272,6 @@ TRANSFORMS: tuple[type[Transform], ...] = (Transform, *Span.__subclasses__(), Tr
 def transform_of_iceberg(text: str) -> Transform | None:
     """Return the transform with Iceberg's name ``text``, or None if no cluster key has it."""
     return next(filter(None, (kind.from_iceberg(text) for kind in TRANSFORMS)), None)
-
-
-def _numbers(values: pa.Array) -> Any:
-    """Return dates as days, times as microseconds since 1970, and NULL as 0: int64 (n,)."""
-    return filled(value_type(values.type).numbers(values)).astype(np.int64)
 
 
 def _number(value: pa.Scalar) -> int:

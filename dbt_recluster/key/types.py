@@ -108,7 +108,7 @@ class ColumnType:
         return list(self.numbers(values).to_pylist())
 
     def _integers(self, values: pa.Array) -> Sequence[int]:
-        return list(self.numbers(values).to_pylist())
+        return self.comparable(values)
 
     def _of_integers(self, numbers: Sequence[int]) -> pa.Array:
         return pa.array(numbers, self.whole or self.arrow).cast(self.arrow)
@@ -160,8 +160,7 @@ class DecimalNumber(ColumnType):
 
     def truncated(self, values: pa.Array, width: int) -> pa.Array:
         # Python integers, for up to 38 digits. Spark turns longer decimals into NULL.
-        unscaled = (None if v is None else int(v.scaleb(self.arrow.scale, EXACT)) for v in values.to_pylist())
-        truncated = (None if v is None else v - v % width for v in unscaled)
+        truncated = (None if v is None else v - v % width for v in self.comparable(values))
         texts = [None if v is None or v <= -(10**self.arrow.precision) else str(v) for v in truncated]
         return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
 
@@ -176,9 +175,6 @@ class DecimalNumber(ColumnType):
     def scaled(self, number: int) -> Decimal:
         """Return an unscaled number as it is printed."""
         return Decimal(number).scaleb(-decimal_digits(self.text)[1], EXACT)
-
-    def _integers(self, values: pa.Array) -> Sequence[int]:
-        return [int(value.scaleb(self.arrow.scale, EXACT)) for value in values.to_pylist()]
 
     def _of_integers(self, numbers: Sequence[int]) -> pa.Array:
         # The start of its digits may be less than the least number of the type.

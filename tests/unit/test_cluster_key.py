@@ -38,6 +38,7 @@ SPELLINGS = {
         "CAST(`ts` AS DATE)",
         "date_trunc('DAY', ts)",
     ],
+    KeyField("date", Day()): ["cast(date as date)", "date(date)"],
     KeyField("ts", Hour()): ["HOURS( ts )", "date_trunc('hour', ts)"],
     KeyField("ts", Month()): ["months(ts)", "date_trunc('month', ts)"],
     KeyField("ts", Year()): ["years(ts)", "year(ts)", "date_trunc('year', ts)"],

@@ -56,14 +56,13 @@ from dbt_recluster.iceberg.session.jvm import (
     jvm,
 )
 from dbt_recluster.iceberg.session.redaction import redact, short_message
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT, bounds_width
+from dbt_recluster.iceberg.sort_order import DEFAULT_WIDTH, FILE_FORMAT, bounds_width
 from dbt_recluster.key.box_tree import BoxTree
 from dbt_recluster.key.cluster_key import ClusterKey
-from dbt_recluster.key.columns import decimal_digits
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.sql import MACROS
 from dbt_recluster.key.transforms import Truncate
-from dbt_recluster.key.types import DecimalNumber, IntArray, column_type
+from dbt_recluster.key.types import DecimalNumber, IntArray, column_type, iceberg_type
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +70,6 @@ logger = logging.getLogger(__name__)
 SWITCH = "spark.recluster.native"
 _PARQUET = "write.parquet."
 _METRICS = "write.metadata.metrics."
-_TRUNCATED = 16  # characters of bounds by Iceberg's default
 _WHOLE = (1 << 31) - 1
 _CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}  # with Iceberg's default levels
 # Properties of a table that change how its files are written; the writer follows the first, and others change no file.
@@ -105,18 +103,6 @@ _IRRELEVANT = (
     "write.target-file-size-bytes",
     "write.location-provider.",
 )
-_PRIMITIVES = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
 # Columns of files in format 3, by Iceberg's reserved ids.
 _ROW_IDS = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
 _LOCAL_SCHEMES, _S3_SCHEMES = {"", "file"}, {"s3", "s3a", "s3n"}
@@ -302,8 +288,8 @@ class NativeWriter:
     def _bound_length(self) -> int | None:
         """The characters, or bytes, of a value that decide its bounds in every column; None for all."""
         modes = [mode.lower() for name, mode in self.pending.properties.items() if name.startswith(_METRICS)]
-        lengths = (re.fullmatch(r"truncate\((\d+)\)", mode) for mode in modes)
-        return None if "full" in modes else 1 + max((int(match[1]) for match in lengths if match), default=_TRUNCATED)
+        cut = (re.fullmatch(r"truncate\((\d+)\)", mode) for mode in modes)
+        return None if "full" in modes else 1 + max((int(match[1]) for match in cut if match), default=DEFAULT_WIDTH)
 
     @cached_property
     def _metrics(self) -> Any:
@@ -663,11 +649,10 @@ class NativeWriter:
 
     def _type(self, kind: Any) -> pa.DataType:
         if isinstance(kind, str):
-            if kind.startswith("decimal"):
-                return pa.decimal128(*decimal_digits(kind))
-            if kind not in _PRIMITIVES:
+            column = iceberg_type(kind)
+            if not column.has_bounds or kind.startswith("fixed"):
                 raise NotNative(f"types: {kind}")
-            return _PRIMITIVES[kind]
+            return column.arrow
         if kind["type"] == "struct":
             if any(field["type"] in ("float", "double") for field in kind["fields"]):
                 # Where the struct is NULL, Iceberg 1.10 does not count a value, and 1.12 does.

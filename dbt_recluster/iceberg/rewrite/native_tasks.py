@@ -168,14 +168,12 @@ class _Worker:
         self._files = _file_system(job)
         self._jvm = _Jvm()
         self._number = 0
-        self._prepared = False
 
     def write(self, piece: Piece) -> list[NativeFile] | str:
         """Write a piece; if refused, delete its files and return the reason."""
         number, files = self._number, list[NativeFile]()
         self._number += len(piece.directories)
         try:
-            self._prepare()
             scan = self._scan(piece)
             for name, values in piece.variables.items():
                 self._set(name, values)
@@ -203,10 +201,9 @@ class _Worker:
         self._connection.execute(f"set variable {name} = (select list(value order by place) from given)")
         self._connection.unregister("given")
 
-    def _prepare(self) -> None:
-        """Find out how DuckDB reads a file with the schema of the new ones."""
-        if self._prepared:
-            return
+    @functools.cached_property
+    def _layout(self) -> tuple[dict[int, list[tuple[Any, ...]]], str]:
+        """How DuckDB reads a file with the schema of the new ones: the nodes of its columns, and what it is told."""
         import pyarrow.parquet as pq
 
         for macro in self._job.macros:
@@ -218,14 +215,13 @@ class _Worker:
             pq.write_table(self._job.schema.empty_table(), sample, store_schema=False, store_decimal_as_integer=True)
             described = self._connection.execute("describe select * from read_parquet($file)", {"file": sample})
             types = [row[1] for row in described.fetchall()]
-            self._tree = self._trees([sample])[sample]
+            tree = self._trees([sample])[sample]
         fields = enumerate(zip([field.metadata[b"PARQUET:field_id"] for field in self._job.schema], types, strict=True))
         entries = (
             f"{int(number)}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
             for place, (number, kind) in fields
         )
-        self._columns = f"map {{{', '.join(entries)}}}"
-        self._prepared = True
+        return tree, f"map {{{', '.join(entries)}}}"
 
     def _trees(self, files: Sequence[str]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
         """Return the nodes of each top-level column of files, by its field id."""
@@ -250,10 +246,11 @@ class _Worker:
 
     def _scan(self, piece: Piece) -> str:
         """Return a query of the rows of a piece's files."""
+        wanted, schema = self._layout
         prefix = "" if self._job.store is None else "s3://"
         paths = [prefix + path_of(file) for file in piece.files]
         for tree in self._trees(paths).values():
-            for field_id, nodes in self._tree.items():
+            for field_id, nodes in wanted.items():
                 file_nodes = tree.get(field_id, nodes)
                 if file_nodes != nodes and (len(nodes) > 1 or len(file_nodes) > 1):
                     raise _Refused("evolved: a nested column has changed")
@@ -262,7 +259,7 @@ class _Worker:
         self._set("files", paths)
         scan = (
             "select *, file_index::bigint as file_index from read_parquet(getvariable('files'), "
-            f"schema = {self._columns}, hive_partitioning = false, file_row_number = true)"
+            f"schema = {schema}, hive_partitioning = false, file_row_number = true)"
         )
         if piece.constants:
             replaced = ", ".join(f"getvariable('{column}')[1] as {column}" for column in piece.constants)
@@ -358,16 +355,16 @@ class _FileWriter:
         if not self._batches:
             return
         table = pa.concat_tables(self._batches)
-        if _has_nan(table):
-            # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
-            raise _Refused("nan")
-        if self._writer is None:
-            self._open(_with_dictionary(table, self._job.parquet))
         for path, field_id, column in _bounded(self._schema, table.columns):
+            if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+                # Spark's filters find NaN above all numbers, but Arrow's statistics of row groups leave it out.
+                raise _Refused("nan")
             self._ids[path] = field_id
             is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
             if is_text and (pc.max(pc.binary_length(column)).as_py() or 0) > _LONGEST_STATISTIC:
                 self._long[self._row_groups, path] = pc.min_max(column)
+        if self._writer is None:
+            self._open(_with_dictionary(table, self._job.parquet))
         self._writer.write_table(table, row_group_size=len(table))
         self._row_groups += 1
         self._batches, self._rows, self._bytes = [], 0, 0
@@ -488,17 +485,6 @@ def _bounded(fields: Iterable[Any], columns: Iterable[Any], above: str = "") -> 
             yield from _bounded(leaf.type, column.flatten(), f"{above}{leaf.name}.")
         elif not pa.types.is_nested(leaf.type):
             yield f"{above}{leaf.name}", int(leaf.metadata[b"PARQUET:field_id"]), column
-
-
-def _has_nan(table: Any) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return any(
-        pc.any(pc.is_nan(values)).as_py()
-        for values, column in zip(table.columns, table.schema, strict=True)
-        if pa.types.is_floating(column.type)
-    )
 
 
 def _is_read_alike(kind: str, wanted: str) -> bool:

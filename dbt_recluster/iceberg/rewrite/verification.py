@@ -19,13 +19,12 @@ from dbt_recluster.iceberg.metadata.manifest_entries import FileMetrics, Snapsho
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup, staged
 from dbt_recluster.iceberg.session.jobs import job_step
 from dbt_recluster.iceberg.session.jvm import collect_arrow
-from dbt_recluster.iceberg.sort_order import bounds_width
+from dbt_recluster.iceberg.sort_order import DEFAULT_WIDTH, bounds_width
 from dbt_recluster.key.columns import quote
 from dbt_recluster.key.types import ColumnType, iceberg_type
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_WIDTH = 16  # characters, or bytes, of Iceberg's bounds
 _DAMAGED = "\ufffd"  # stands for bytes that are not UTF-8, whose order it does not have
 
 
@@ -146,7 +145,7 @@ class VerifiedColumn:
             was, now = end(bounds), end(after)
             is_wider = now == end(was, now)
             may_differ = has_deletes or is_wider if None in before else has_deletes and not is_wider
-            if was not in (now, _cut(now, _DEFAULT_WIDTH, lower)) and not may_differ:
+            if was not in (now, _cut(now, DEFAULT_WIDTH, lower)) and not may_differ:
                 return False
         return True
 

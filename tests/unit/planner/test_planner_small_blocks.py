@@ -197,6 +197,7 @@ UNBOUNDED = Blocks.build([1], [9], rows=[100], deleted=[50], level=[3], unbounde
     [
         (with_deleted(29, 0, 100, 30), {}, [[2], [3]]),  # the more is deleted, the sooner
         (with_deleted(29, 0, 100, 99), {"deleted_share": 1}, [[2]]),
+        (with_deleted(55, 7), {"deleted_share": 0.55}, [[0]]),  # 0.55 * 100 is more than 55
         (with_deleted(40, 90, 60), {"max_bytes": 2500}, [[1], [2]]),
         (in_order([400, 100], deleted=[90, 90]), {"block_rows": 400}, [[1]]),
         (with_deleted(50, 50, 50, level=[0, 64, 0], fixed=[True, False, False]), {}, [[2]]),
