@@ -78,16 +78,11 @@ class DbtRun:
         self._warned: set[str] = set()
         self.failed: set[str] = set()  # ids of the nodes whose recluster failed
         self._metrics: Path | None = None
-        self._measured: dict[str, Target] = {}  # at the end, by name
+        self._measured: dict[str, Answer] = {}  # at the end, by name
         self._project: Collection[str] = ()  # tables of the project that are clustered
         self.submission: RunSubmission | None = None
         if (credentials := tables.session.credentials).recluster_submit is not None:
             self.submission = RunSubmission(credentials, Path(adapter.config.project_target_path))
-
-    def count_as_warning(self, unique_id: str) -> None:
-        """Have dbt count a node under WARN, though it is built."""
-        self.failed.add(unique_id)
-        _count_failed_reclusters()
 
     def warn_once(self, subject: str) -> bool:
         """Return whether to warn of ``subject``: once in an invocation."""
@@ -120,13 +115,12 @@ class DbtRun:
         self._project = self._project or {target.relation for target in CLUSTERED.targets(nodes.values())}
         target = target_of(nodes[macros["model"]["unique_id"]])
         if target.relation in self._project:
-            self._metrics, self._context = settings.metrics, self.context(settings)
-            self._measured[target.relation] = target
+            call = Call(target, {}, self.context(settings))  # packages may have vars of their own
+            self._metrics, self._measured[target.relation] = settings.metrics, Answer(target.relation, call=call)
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
-        answers = [Answer(name, call=Call(target, {}, self._context)) for name, target in self._measured.items()]
-        if warnings := record_metrics(answers, self._metrics, self._project):
+        if warnings := record_metrics(list(self._measured.values()), self._metrics, self._project):
             _at_close(lambda: _warn(warnings))
         self._measured, self._project = {}, ()
         if self.submission is not None:
@@ -197,7 +191,8 @@ class AfterBuild:
         """Complete dbt's response for the node, and log warnings."""
         result, note = answer.result, ""
         if answer.error is not None:
-            self.run.count_as_warning(self.macros["model"]["unique_id"])
+            self.run.failed.add(self.macros["model"]["unique_id"])
+            _count_failed_reclusters()
             key = str(self.options.cluster_by or AUTO)
             result = ReclusterResult(self._name, key, verdict="failing", reason=answer.text)
             note = f"recluster FAILED: {printable(answer.text)[:_LONGEST_NOTE]}"
@@ -226,10 +221,8 @@ class AfterBuild:
             logger.info(f"{name} was built but not reclustered: {e}")
             return Answer(name)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            answer = Answer(name, text=message(e), error=failure_of_build(name, e))
-        else:
-            answer = Answer(name, result=result, warnings=warnings_of(name, result))
-        return answer
+            return Answer(name, text=message(e), error=failure_of_build(name, e))
+        return Answer(name, result=result, warnings=warnings_of(name, result))
 
     def _call(self, arguments: Mapping[str, Any]) -> Call:
         target = Target(self._name, self.options, unique_id=self.macros["model"]["unique_id"])

@@ -52,13 +52,15 @@ class ExistingTables:
     def clustering(self, relation: BaseRelation) -> TableClustering:
         """Return a table's sort order and properties, by SQL unless Spark redacts them."""
         from dbt_recluster.adapter.table_clustering import TableClustering
+        from dbt_recluster.iceberg.sort_order import sort_order_text
 
         rows = self._ask(f"show tblproperties {relation.render()}")
         shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
         if not shown.is_redacted or self.session.missing_reason:
             return shown
         with as_dbt_errors():
-            return TableClustering.from_table(self.session.open(relation.render()).iceberg)
+            table = self.session.open(relation.render()).iceberg
+            return TableClustering(sort_order_text(table), table.properties)
 
     def is_iceberg(self, relation: BaseRelation) -> bool:
         """Return whether there is an Iceberg table of this name."""

@@ -22,7 +22,7 @@ from dbt_recluster.api import OPERATIONS, ClusteredTable, ProgressCallback, Recl
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.table_state import FailureFile
-from dbt_recluster.exceptions import NotAnIcebergTableError, OptionError
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.names import NameResolution, name_parts
 from dbt_recluster.operations.arguments import FORMAT, TABLE, arguments_of, read_arguments
 from dbt_recluster.operations.declaration import (
@@ -68,13 +68,7 @@ class DbtContext(Context):
     def names(self) -> NameResolution:
         """Return which table a name means to the connection."""
         catalogs = self.tables.catalogs
-        return NameResolution(lambda: catalogs.current, catalogs.is_catalog, self._is_one_table)
-
-    def _is_one_table(self, one: str, other: str) -> bool:
-        try:
-            return self.open(one).iceberg.uuid == self.open(other).iceberg.uuid
-        except NotAnIcebergTableError:
-            return False
+        return NameResolution(lambda: catalogs.current, catalogs.is_catalog, self.is_one_table)
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of the nodes that read a node's table, by name."""

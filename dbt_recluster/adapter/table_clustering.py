@@ -18,8 +18,8 @@ from dbt.adapters.base.column import Column
 from dbt_recluster.clustering.table_curve import recorded_curve
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg import table_properties
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, PropertyChanges
-from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, recorded_key, sort_order_text
+from dbt_recluster.iceberg.iceberg_table import PropertyChanges
+from dbt_recluster.iceberg.sort_order import clustering_properties, key_properties, recorded_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, CARRIED_OVER, CLUSTER_BY, DISTRIBUTION_MODE, METRICS_PREFIX
 from dbt_recluster.key.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.key.columns import Columns, base_type, decimal_digits, quote, quote_path
@@ -55,11 +55,6 @@ class TableClustering:
         """Read the rows of ``SHOW TBLPROPERTIES``, which lists the sort order among the properties."""
         properties = {str(name): str(value) for name, value in rows}
         return cls(properties.pop("sort-order", ""), properties)
-
-    @classmethod
-    def from_table(cls, table: IcebergTable) -> TableClustering:
-        """Read a loaded table."""
-        return cls(sort_order_text(table), table.properties)
 
     @property
     def is_redacted(self) -> bool:

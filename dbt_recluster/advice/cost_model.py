@@ -25,6 +25,7 @@ from dbt_recluster.clustering.information import read_costs_of
 from dbt_recluster.clustering.options import AUTO, NUMBER, Expected, ReclusterOptions, parse_iso_time, parse_number
 from dbt_recluster.clustering.result import MAX_ROUNDS, Result
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.verdict import Stop
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks_added, removed_paths
 from dbt_recluster.iceberg.predicates import Predicate
@@ -34,7 +35,7 @@ from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.key.types import IntArray
-from dbt_recluster.planner import Blocks, Policy, clustering_information
+from dbt_recluster.planner import Blocks, Policy, Reason, clustering_information
 from dbt_recluster.planner.planning import simulate_rounds
 from dbt_recluster.text import did_you_mean
 
@@ -585,8 +586,8 @@ class CostModel:
             saved_bytes_per_day=None if balance is None else balance.saved,
         )
 
-    def shortfall(self, depth: float, threshold: float) -> int | None:
-        """Return the bytes a day that loads add to rewrite if a budget does not keep up with them, or None.
+    def shortfall(self, depth: float, threshold: float) -> tuple[Reason, ...]:
+        """Return the reason with the bytes a day that loads add to rewrite if a budget does not keep up with them.
 
         It does not if the last rounds of the week, three or more, have left the table above its threshold, and it is
         deeper than before the first of them.
@@ -594,9 +595,9 @@ class CostModel:
         week = self._week
         rounds = list(takewhile(lambda r: (r.depth_after or 0.0) > threshold, reversed(week.rounds)))
         if len(rounds) < 3 or depth <= (rounds[-1].depth_before or 0.0):
-            return None
+            return ()
         added = round(week.bytes_read(self._table, None, 1) * week.scale / week.days) if week.changes else 0
-        return added if added > week.rewritten_bytes_per_day else None
+        return (Reason(Stop.BUDGET_TOO_SMALL, (added,)),) if added > week.rewritten_bytes_per_day else ()
 
     def balance(self) -> Balance | None:
         """Return the cost and the benefit of the week's reclustering under the table's own key, or None if unknown.

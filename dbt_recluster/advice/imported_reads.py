@@ -297,7 +297,7 @@ class QueryLog:
         self._lines = defaultdict[str, list[int]](list)  # numbers of lines left out, by the reason
         self._parts = name_parts(table.iceberg.identifier)
         logged = logged_as.lower().split(".")
-        self._logged = [*self._parts[:1], *logged] if len(logged) == 2 else logged
+        self._logged = [self._parts[0].lower(), *logged] if len(logged) == 2 else logged
         self._name_in_query = re.compile(rf"(?<!\w){re.escape(self._logged[-1])}(?!\w)", re.IGNORECASE)
         self._ranges = lru_cache(_MOST_PLANNED)(self._ranges_of)  # dashboards repeat their queries
 

@@ -152,9 +152,8 @@ def table_overview(
         figures |= {"cluster_key": str(key), "depth": depth, "threshold": threshold, **measured}
     standing = table_standing(table, options, facts)
     if standing.verdict == "deep" and (options.max_bytes is not None or options.max_seconds is not None):
-        need = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
-        notes = () if need is None else (Reason(Stop.BUDGET_TOO_SMALL, (need,)),)
-        standing = replace(standing, reasons=(*standing.reasons, *notes))
+        short = CostModel(table, with_depth(table, options).policy).shortfall(facts.plan.depth, facts.plan.threshold)
+        standing = replace(standing, reasons=(*standing.reasons, *short))
     return Overview(table.name, standing.verdict, standing.text, standing.cause, **figures)
 
 

@@ -502,10 +502,8 @@ class _SampledColumn:
         count = min(count, len(ranks))
         examples = []
         for place in ((np.arange(count) + 0.5) * len(ranks) / max(1, count)).astype(np.int64):
-            try:
+            with suppress(ValueError, OverflowError):  # a date beyond Python's
                 examples.append(self._known[int(ranks[place])].as_py())
-            except (ValueError, OverflowError):  # a date beyond Python's
-                continue
         return examples
 
     def bounds(self, block: IntArray, blocks: int, width: int | None) -> _Bounds:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.session.jvm import user
+from dbt_recluster.iceberg.session.jvm import SparkSession, user
 from dbt_recluster.iceberg.sort_order import (
     FILE_FORMAT,
     is_cluster_key,
@@ -46,9 +46,6 @@ from dbt_recluster.planner.merges import BlockSet
 from dbt_recluster.planner.planning import plan
 from dbt_recluster.planner.policy import LEAST_FULL_BLOCKS
 from dbt_recluster.text import printable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ClusterBy = str | Sequence[str] | ClusterKey
 
@@ -239,8 +236,9 @@ class ClusteredTable:
 
     @property
     def key_reads(self) -> Reads | None:
-        """The ranges of the key that reads ask for, or None if no read restricts the key."""
-        return self.reads.of_key(self.key)
+        """The ranges of the key's columns before its curve that reads ask for, or None if no read restricts them."""
+        plain = ClusterKey(self.key.leading)
+        return self.reads.for_key(plain).reads if plain.fields else None
 
     def item_texts(self, item: int, values: Sequence[pa.Scalar]) -> list[str]:
         """Return values of bounds of a key item as Spark prints its column."""

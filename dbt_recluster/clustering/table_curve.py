@@ -72,20 +72,16 @@ class TableCurve:
     def __init__(self, iceberg: IcebergTable, key: ClusterKey, drawn: Curve | None = None) -> None:
         self._iceberg, self._key = iceberg, key
         self.drawn = drawn
-        self._recorded: tuple[dict[str, str], dict[str, int]] | None = None
-        self._decoded: Curve | None = None
         self.unrecorded: dict[str, str] = {}
         self.sampled: dict[int, SampledLoad] = {}
 
     @property
     def current(self) -> Curve | None:
         """The drawn curve, else the recorded one, or None."""
-        if self.drawn is None and self._key.curve:
-            recorded = curve_properties(self._iceberg.properties), self._iceberg.field_ids
-            if recorded != self._recorded:
-                self._recorded, self._decoded = recorded, recorded_curve(recorded[0], self._key, recorded[1])
-            return self._decoded
-        return self.drawn
+        iceberg, key = self._iceberg, self._key
+        if self.drawn is not None or not key.curve:
+            return self.drawn
+        return iceberg.kept(f"curve of {key}", lambda: recorded_curve(iceberg.properties, key, iceberg.field_ids))
 
     def blocks(self, blocks: BlockMetadata) -> CurveBlocks:
         """Return blocks along the curve, which is drawn from their bounds if there is none of their types."""

@@ -253,11 +253,6 @@ class TableReads:
             self._of_key[str(key)] = KeyReads([read for read, _ in bounded], reads)
         return self._of_key[str(key)]
 
-    def of_key(self, key: ClusterKey) -> Reads | None:
-        """Return the ranges of the key's columns before its curve, or None if no read restricts them."""
-        plain = ClusterKey(key.leading) if key.curve else key
-        return self.for_key(plain).reads if plain.fields else None
-
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
         recorded = self.recorded

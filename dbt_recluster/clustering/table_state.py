@@ -72,10 +72,6 @@ class Failure:
         """Return the failure that a table records, or None."""
         return FAILURE.load(properties.get(FAILURE), lambda of: cls(str(of["at"]), str(of["error"])))
 
-    def as_property(self) -> str:
-        """Return the text of the property that records it."""
-        return FAILURE.dump(asdict(self))
-
 
 class FailureFile:
     """The failures of tables that could not be changed, so that no property records them."""

@@ -375,9 +375,9 @@ class _Job(Context):
         """Answer for the named tables that have not changed since an earlier command; return whether these are all."""
         request, settings = self._request, self._request.conf
         values = {name: value for name, value in request.arguments.items() if value is not None and name != TABLE.name}
-        # What these name may change without a commit.
+        # What these name may change without a commit, and a predicate may go by the clock.
         others = [request.manifest, request.lake, request.every]
-        others += (values.get(name) for name in ("reads", METRICS.name, "dry_run"))
+        others += (values.get(name) for name in ("where", "reads", METRICS.name, "dry_run"))
         is_own = starter.GATEWAY not in os.environ and "pyspark" not in sys.modules and find_spec("pyspark") is not None
         if self._operation.name != "recluster" or not request.tables or any(others) or not is_own:
             return False
@@ -528,7 +528,7 @@ class _Job(Context):
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),
             lambda name: has_catalog(self._spark, name),
-            lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
+            self.is_one_table,
         )
         targets = choose(nodes, list(request.tables) or None, names, eligible, of)
         if request.select and (left_out := sum(map(has_table, nodes)) - len(targets)):

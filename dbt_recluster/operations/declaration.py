@@ -11,10 +11,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
 from dbt_recluster.advice.overview import Overview, table_overview
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
@@ -36,6 +36,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.actions import CatalogFiles
 from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.jobs import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.jvm import SparkSession
 from dbt_recluster.iceberg.session.redaction import short_message
 from dbt_recluster.iceberg.sort_order import recorded_key, sort_order_text, valid_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_KEY, FAILURE
@@ -52,9 +53,6 @@ from dbt_recluster.operations.model_options import MODEL_OPTIONS, written_option
 from dbt_recluster.operations.targets import CLUSTERED, Eligible, Target
 from dbt_recluster.report.prometheus import write_metrics
 from dbt_recluster.text import did_you_mean, printable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,13 +109,20 @@ class Context(ABC):
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under its own key."""
 
-    @abstractmethod
-    def exists(self, target: Target) -> bool:
-        """Return whether to work on a table that the user did not name."""
+    def is_one_table(self, one: str, other: str) -> bool:
+        """Return whether two names are of one Iceberg table."""
+        try:
+            return self.open(one).iceberg.uuid == self.open(other).iceberg.uuid
+        except NotAnIcebergTableError:
+            return False
 
-    @abstractmethod
-    def queries(self, unique_id: str) -> Mapping[str, str]:
+    def exists(self, target: Target) -> bool:  # noqa: ARG002
+        """Return whether to work on a table that the user did not name."""
+        return True
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:  # noqa: ARG002
         """Return the compiled SQL that reads a node's table, by name."""
+        return {}
 
     def own_configs(self, unique_id: str) -> Collection[str] | None:  # noqa: ARG002
         """Return the configs that a node's own files set; None if they cannot be told from those of dbt_project.yml."""
@@ -127,9 +132,9 @@ class Context(ABC):
         """Return a callback for the progress of one recluster, or None."""
         return None
 
-    @abstractmethod
     def explain(self, error: Exception) -> str:
         """Return an error in one line."""
+        return short_message(error)
 
 
 @dataclass
@@ -140,15 +145,6 @@ class _InPython(Context):
 
     def open(self, relation: str) -> ClusteredTable:  # noqa: ARG002
         return self.table
-
-    def exists(self, target: Target) -> bool:  # noqa: ARG002
-        return True
-
-    def queries(self, unique_id: str) -> Mapping[str, str]:  # noqa: ARG002
-        return {}
-
-    def explain(self, error: Exception) -> str:
-        return short_message(error)
 
 
 # Errors of input, raised before anything is done to the table.
@@ -265,7 +261,7 @@ class Call:
         try:
             recorded = self.opened.failure
             if recorded is None or recorded.error != failure.error:
-                self.opened.iceberg.set_property(FAILURE, failure.as_property())
+                self.opened.iceberg.set_property(FAILURE, FAILURE.dump(asdict(failure)))
         except Exception:  # whatever prevents it, such as a catalog that does not answer
             if self.context.failures is not None:
                 self.context.failures.keep(self.target.relation, failure)
@@ -318,11 +314,6 @@ class Answer:
     is_missing: bool = False  # whether there is no table
     is_refused: bool = False  # whether it failed before anything was done to the table
     call: Call | None = None
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        """The tags, group and owner of the table's model."""
-        return self.call.target.labels if self.call else {}
 
     @property
     def failure(self) -> str:
@@ -496,4 +487,4 @@ def overview_line(answer: Answer) -> Overview:
     if not isinstance(line, Overview):
         standing = decide(facts)
         line = Overview(answer.table, standing.verdict, standing.text, standing.cause)
-    return replace(line, table=answer.table, labels=answer.labels)
+    return replace(line, table=answer.table, labels=call.target.labels)

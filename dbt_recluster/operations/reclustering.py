@@ -13,13 +13,12 @@ from dbt_recluster.clustering.conditions import block_count
 from dbt_recluster.clustering.options import AUTO, RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.clustering.verdict import Facts, Stop, decide, reason_text
+from dbt_recluster.clustering.verdict import Facts, decide, reason_text
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.session.jobs import stop_if_interrupted
 from dbt_recluster.operations.declaration import Call
 from dbt_recluster.operations.model_options import unknown_properties
-from dbt_recluster.planner import Reason
 
 
 def _record_reads(call: Call) -> list[str]:
@@ -103,8 +102,8 @@ def recluster_table(call: Call, options: ReclusterOptions) -> ReclusterResult:
         with suppress(Exception):  # an expiry meanwhile; the rounds are committed
             result.loss = CostModel(table, options.policy).loss()
     if result.verdict == "deep" and not (options.max_bytes is None and options.max_seconds is None):
-        need = CostModel(table, options.policy).shortfall(result.depth_after or 0.0, result.threshold or 0.0)
-        short = "" if need is None else reason_text([Reason(Stop.BUDGET_TOO_SMALL, (need,))])
+        costs = CostModel(table, options.policy)
+        short = reason_text(costs.shortfall(result.depth_after or 0.0, result.threshold or 0.0))
         result.reason, result.cause = ("; ".join(filter(None, (text, short))) for text in (result.reason, result.cause))
     result.warnings += warnings
     result.purpose = "; ".join(filter(None, (chose, result.purpose)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import checksum, make_even_table
+from tables import add_catalog, checksum, make_even_table, make_table
 
 from dbt_recluster.advice.imported_reads import has_recorded, record_queries
 from dbt_recluster.api import (
@@ -80,6 +80,15 @@ def test_logs_of_other_clusters_hide_no_read(spark: Any, loaded: str, tmp_path: 
         import_reads(spark, loaded, str(tmp_path / "nowhere"))
     with pytest.raises(OptionError, match="name Spark's event logs with event_log"):
         import_reads(spark, loaded)
+
+
+def test_a_query_log_names_two_parts_of_a_table_in_any_catalog(spark: Any, hadoop_catalog: str, tmp_path: Path) -> None:
+    catalog = f"Capital_{hadoop_catalog}"
+    add_catalog(spark, catalog, type="hadoop", warehouse=tmp_path.as_uri())
+    name, log = make_table(spark, f"{catalog}.sales", name="orders", rows=100), tmp_path / "queries.jsonl"
+    log.write_text(json.dumps({"query": "select * from prod.orders where k = 1"}))
+    imported = import_reads(spark, name, query_log=str(log), logged_as="prod.orders")
+    assert (imported.scans, imported.left_out) == (1, [])
 
 
 def test_reads_are_imported_from_a_log_of_trino(

@@ -120,6 +120,13 @@ def test_tables_that_are_missing_or_of_another_format(spark: Any, schema: str, p
     assert f"spark_catalog.{schema}.plain is skipped: " in err
 
 
+def test_a_table_is_no_model_of_another_case_that_is_not_built(project: Project) -> None:
+    (made,) = project.make("Orders")
+    project.add("orders", cluster_by="k")
+    code, answer, err = project.run("recluster", made, "--cluster-by", "k", "--block-rows", "50", "--depth", "1")
+    assert (code, names(answer), answer["tables"][0]["depth_after"]) == (0, ["Orders"], 1), err
+
+
 @pytest.mark.parametrize("adapter", ["trino", "athena", "spark"])
 def test_names_are_folded_as_the_adapter_folds_them(spark: Any, project: Project, adapter: str) -> None:
     """Trino and Athena know lower case only, and dbt's manifest has what the model says."""
