@@ -259,6 +259,32 @@ class TestMetricsFile(Operations):
         assert Path("target/run_results.json").stat().st_mtime_ns > written
 
 
+class TestPackagesOfDbt(Operations):
+    """A var of a package is for its own models."""
+
+    MODELS = {"events.sql": RECLUSTERED.replace("block_rows", "recluster_max_bytes=1, block_rows")}
+    LOADS = 0
+
+    @pytest.fixture(scope="class")
+    def project_config_update(self) -> Any:
+        return {"vars": {"pack": {"automatic_clustering": False}}}
+
+    @pytest.fixture(scope="class")
+    def packages(self) -> Any:
+        return {"packages": [{"local": "pack"}]}
+
+    def test_tables_are_measured_by_the_vars_of_their_package(self, project: Any, tmp_path: Path) -> None:
+        pack, file = Path(project.project_root) / "pack", tmp_path / "r.prom"
+        (pack / "models").mkdir(parents=True)
+        (pack / "dbt_project.yml").write_text("{name: pack, version: 1.0.0, profile: test}")
+        (pack / "models" / "packed.sql").write_text(self.MODELS["events.sql"])
+        run_dbt(["deps"])
+        for load in range(4):
+            run_dbt(["run", *variables(load, file)])
+        verdicts = re.findall(r'verdict\{table="\w+\.(\w+)",verdict="([\w ]+)"\} 1\.0', file.read_text())
+        assert dict(verdicts) == {"events": "deep", "packed": "waiting"}
+
+
 class TestFailedRecluster(Operations):
     """A merge that fails is a warning of dbt, on the model's line, and the table fails until one succeeds."""
 
