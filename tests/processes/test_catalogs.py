@@ -260,6 +260,9 @@ def test_a_command_starts_no_spark_for_tables_that_nobody_has_written_to(
         assert "nothing was written since the check at" in other.pop("reason")
         assert {**other, "reason": one["reason"]} == one
     assert answers("--max-bytes=1GB")[1], "another command"
+    remembered = sorted(tmp_path.rglob("unchanged/*"))
+    assert answers("--where=k < 9")[1], "a predicate may go by the clock"
+    assert sorted(tmp_path.rglob("unchanged/*")) == remembered
     spark.sql(f"insert into {names[1]} select id, 7 from range(10)")
     changed, starts = answers()
     assert starts
