@@ -26,7 +26,7 @@ from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import failure, logger, message
+from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger, message
 from dbt_recluster.adapter.existing_tables import ExistingTables
 from dbt_recluster.adapter.operations import DbtContext, respond
 from dbt_recluster.api import OPERATIONS, ReclusterResult
@@ -117,6 +117,15 @@ class DbtRun:
         if target.relation in self._project:
             call = Call(target, {}, self.context(settings))  # packages may have vars of their own
             self._metrics, self._measured[target.relation] = settings.metrics, Answer(target.relation, call=call)
+
+    def measure_unbuilt(self, node: Any) -> None:
+        """Measure the table of a node that is refused before dbt gives it macros."""
+        config = self._adapter.config
+        values = {**config.vars.vars_for(node, self._adapter.type()), **config.cli_vars}
+        manifest: Any = self._adapter.get_macro_resolver()
+        macros = {"graph": manifest.flat_graph, "model": {"unique_id": node.unique_id}}
+        with as_dbt_errors(node):
+            self.measure(macros, RunVars.from_vars(lambda name, default=None: values.get(name, default)))
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""
@@ -232,6 +241,11 @@ class AfterBuild:
         name = self._name
         if options := [option for option in (*MODEL_OPTIONS, "branch") if arguments.get(option) is not None]:
             logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {options}")
+        if not self.options.automatic_clustering:
+            self._warn(f"{name}: recluster_submit goes by automatic_clustering: false, so its hook reclusters nothing")
+            return Answer(name)
+        if self.settings.budget is not None and self.run.warn_once("the budget of recluster_submit"):
+            self._warn(f"recluster_submit does not know the var {BUDGET.var}: set the config of the models")
         if int(self.run.tables.catalogs.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name)
         submission.tables.append(name)

@@ -151,11 +151,12 @@ class ExistingTables:
         """Move the files of another table out of the way of one of Spark's own; return where they are."""
         # No table can have this name.
         aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")
-        directory.rename(aside)
+        # First, as it may raise (`--warn-error`).
         logger.warning(
-            f"{relation}: there were files in its directory that no table of the lake has. They are in {aside} "
-            "now, for you to delete"
+            f"{relation}: there are files in its directory that no table of the lake has. They are moved to {aside}, "
+            "for you to delete"
         )
+        directory.rename(aside)
         return aside
 
     def metadata_file(self, relation: BaseRelation) -> str:
@@ -186,7 +187,7 @@ class ExistingTables:
         catalog = f"{quote(relation.database)}." if relation.database else ""
         for schema in self.catalogs.schemas(relation.database):
             for row in self.catalogs.described(f"{catalog}{quote(schema)}"):
-                is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
+                is_this = (row[0], row[1]) == (str(relation.schema).lower(), str(relation.identifier).lower())
                 if row[0] and not is_this and _is_in(str(directory), str(row[3])):
                     raise ConfigurationError(
                         f"{relation} cannot be made: {row[0]}.{row[1]} has its files in {directory}, where Spark would "
@@ -241,13 +242,14 @@ class Replacement:
                     step()
         except (DbtRuntimeError, OSError) as e:
             state = "what it was before is still there" if is_replaced else "it is not back in its place"
-            logger.warning(f"{this}: {state}, as {self._aside}, until the next run of its model: {failure(e)}")
+            log = logger.warning if is_replaced else logger.error  # which does not raise in place of ``error``
+            log(f"{this}: {state}, as {self._aside}, until the next run of its model: {failure(e)}")
 
     def _is_built(self) -> bool:
         return self._macros["load_result"]("main") is not None
 
     def _is_own(self, relation: BaseRelation) -> bool:
-        return bool(self._existing is not None and relation.render() == self._macros["this"].render())
+        return self._existing is not None and is_one_of(relation, self._macros["this"], self._existing)
 
     def takes_drop(self, relation: BaseRelation) -> bool:
         """Return whether a drop of ``relation`` is left to this class."""
@@ -296,6 +298,11 @@ class Replacement:
             self._undo = [partial(self._tables.register, relation, file)]
         moved = self._tables.move_files(relation, directory)
         self._undo[:0] = [partial(moved.rename, directory)] if is_renamed else []
+
+
+def is_one_of(relation: Any, *others: Any) -> bool:
+    """Return whether a relation is one of others; dbt's cache may name a node's in lower case and unquoted."""
+    return relation.render() in [other.render() for other in others if other is not None]
 
 
 def named_aside(relation: Any) -> Any:

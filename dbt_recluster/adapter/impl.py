@@ -276,7 +276,11 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         from dbt_recluster.adapter.dbt_run import LAST_BATCH
         from dbt_recluster.adapter.model_build import options_of
 
-        options_of(node)
+        try:
+            options_of(node)
+        except DbtRuntimeError:
+            self.run.measure_unbuilt(node)
+            raise
         mark = Hook(sql=LAST_BATCH)
         node.config.post_hook.append(mark)
         self._in_batches.add(node.unique_id)

@@ -15,7 +15,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_recluster.adapter import table_clustering
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, recovered
+from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, is_one_of, recovered
 from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
@@ -89,6 +89,11 @@ class ModelBuild:
         self.replacement = Replacement(self._adapter, self._tables, macros, existing, RelationType.View)
         with self.replacement:
             return materialization()
+
+    def is_own(self, relation: Any) -> bool:
+        """Return whether a relation is the node's."""
+        this = self._macros.get("this")
+        return this is not None and is_one_of(relation, this, self._macros["load_cached_relation"](this))
 
     def _checked_options(self, node: Any) -> ModelOptions:
         """Check the node's language, the run's vars and the node's configs; return its options."""

@@ -14,6 +14,7 @@ from typing import Any
 from dbt_recluster.clustering.options import parse_iso_time
 from dbt_recluster.iceberg.session.local_spark import replace_file
 from dbt_recluster.iceberg.table_properties import FAILURE, SUSPENDED
+from dbt_recluster.names import join_parts, name_parts
 from dbt_recluster.text import moment_text
 
 # As JSON within the 4,000 characters of a property.
@@ -81,7 +82,7 @@ class FailureFile:
 
     def of(self, table: str) -> Failure | None:
         """Return the failure of a table, or None."""
-        return self._read().get(table)
+        return self._read().get(join_parts(name_parts(table)))
 
     def keep(self, table: str, failure: Failure | None) -> None:
         """Keep the failure of a table, or forget it with None."""
@@ -89,7 +90,7 @@ class FailureFile:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with locked_directory(self._path.parent):
-            failures = {**self._read(), table: failure}
+            failures = {**self._read(), join_parts(name_parts(table)): failure}
             kept = {name: asdict(each) for name, each in failures.items() if each is not None}
             replace_file(self._path, json.dumps(kept).encode())
 

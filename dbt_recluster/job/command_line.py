@@ -28,6 +28,7 @@ from dbt_recluster.exceptions import (
     Interrupted,
     KeyTypeError,
     ManifestError,
+    MissingTableError,
     NotAnIcebergTableError,
     OptionError,
     OtherFormatError,
@@ -344,6 +345,7 @@ class _Job(Context):
         self._answers: list[Answer] = []
         self._summary = Summary("", {})
         self._left_out = 0  # tables with automatic_clustering: false
+        self._missing: list[Answer] = []  # for tables of the manifest that do not exist
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
         self._unchanged: UnchangedTables | None = None
@@ -412,17 +414,17 @@ class _Job(Context):
             self._changed.begin()
             self.run(spark)
             self.passes += 1
-            self._answers, self._left_out, self._code, self._opened = [], 0, None, None
+            self._answers, self._missing, self._left_out, self._code, self._opened = [], [], 0, None, None
             self._changed.wait()
 
     def finish(self, project: Collection[str] | None = None) -> int:
         """Print what comes after the last table, and return the exit code."""
-        operation, request = self._operation, self._request
-        for warning in record_metrics(self._answers, operation.metrics_path(request.arguments), project):
+        operation, request, answers = self._operation, self._request, [*self._answers, *self._missing]
+        for warning in record_metrics(answers, operation.metrics_path(request.arguments), project):
             _note(warning)
         if operation.finish is not None:
-            self._summary = operation.end(self._answers, request.arguments)
-            if self._answers and self._summary.text:
+            self._summary = operation.end(answers, request.arguments)
+            if answers and self._summary.text:
                 self._print(self._summary.text)
         if not self.passes and (self._left_out or not self._answers):
             _note(self._left_out_line())
@@ -450,8 +452,10 @@ class _Job(Context):
         """Open a table under the key of its sort order."""
         if self._opened is None or self._opened[0] != relation:
             self._opened = relation, ClusteredTable(self._spark, relation)
-            if self._unchanged is not None:
-                self._metadata_files[relation] = self._opened[1].iceberg.metadata_file
+            iceberg = self._opened[1].iceberg
+            # A predicate may go by the clock.
+            if self._unchanged is not None and MODEL_OPTIONS["where"].table_property not in iceberg.properties:
+                self._metadata_files[relation] = iceberg.metadata_file
         return self._opened[1]
 
     def exists(self, target: Target) -> bool:
@@ -463,6 +467,9 @@ class _Job(Context):
             is_meant = self._request.select or self._request.run_results is not None
             if self._manifest is None or (is_meant and not isinstance(e, OtherFormatError)):
                 raise
+            if isinstance(e, MissingTableError):
+                call = Call(target, self._request.arguments, self)
+                self._missing.append(Answer(target.relation, is_missing=True, call=call))
             _note(f"{target.relation} is skipped: {e}")
             return False
         is_of_no_model = options is None and target.error is None and recorded_key(iceberg.properties) is None

@@ -475,7 +475,8 @@ def overview_line(answer: Answer) -> Overview:
     """Return the line of a table in the overview, whatever an operation has answered for it."""
     call, line = answer.call, answer.result
     assert call is not None
-    facts = Facts(missing=call.context.absent if answer.is_missing else "", error=call.target.error or "")
+    missing = (call.context.absent or "there is no such table") if answer.is_missing else ""
+    facts = Facts(missing=missing, error=call.target.error or "")
     if not (facts.missing or facts.error or isinstance(line, Overview)):
         try:
             line = call.overview(prices=call.arguments.get("prices"))

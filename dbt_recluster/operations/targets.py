@@ -44,11 +44,8 @@ class Eligible:
         """Yield the tables that the operation is for; one whose options are wrong is among them to report that."""
         for node in filter(has_table, nodes):
             target = target_of(node)
-            if self.option is None:
-                is_meant = file_format(node["config"]) == DEFAULT_FILE_FORMAT
-            else:
-                is_meant = target.options is None or bool(getattr(target.options, self.option))
-            if is_meant:
+            is_meant = self.option is None or target.options is None or getattr(target.options, self.option)
+            if is_meant and file_format(node["config"]) == DEFAULT_FILE_FORMAT:
                 yield target
 
 

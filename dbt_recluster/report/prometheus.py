@@ -118,7 +118,11 @@ def _samples(table: Overview, now: float) -> Iterator[_Sample]:
     for name, _, figures in _FIGURES:
         for period, figure in figures.items():
             value = getattr(table, figure)
-            value = parse_iso_time(value).timestamp() if isinstance(value, str) else value
+            if isinstance(value, str):
+                try:
+                    value = parse_iso_time(value).timestamp()
+                except ValueError:  # a suspension that was written by hand
+                    continue
             if value is not None:
                 yield sample(f"{_PREFIX}{name}", value, **({"period": period} if period else {}))
     for verdict in VERDICTS:

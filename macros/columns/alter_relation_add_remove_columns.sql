@@ -9,9 +9,9 @@
     {{ return(spark__alter_relation_add_remove_columns(relation, add_columns, remove_columns)) }}
   {%- endif -%}
 
-  {#- An operation has no `this`. -#}
-  {%- set is_this = this is defined and this is not none and relation.render() == this.render() -%}
   {%- set build = adapter.current_build() -%}
+  {#- An operation has no `this`. -#}
+  {%- set is_this = this is defined and this is not none and build.is_own(relation) -%}
   {%- if remove_columns -%}
     {%- do build.check_column_removal(relation, remove_columns, is_this=is_this) -%}
   {%- endif -%}

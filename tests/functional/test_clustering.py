@@ -152,6 +152,16 @@ class TestMicrobatch(Clustering):
             assert sql("select count(*), count(distinct id) from {schema}.batches")[0][:] == (720, 720)
         assert self.order(sql, "batches") == "k ASC NULLS FIRST"
 
+    def test_a_wrong_key_fails_in_the_metrics(self, project: Any, tmp_path: Path) -> None:
+        """dbt refuses the model before it has macros."""
+        file, batches = tmp_path / "r.prom", self.MODELS["batches.sql"]
+        command = ["run", *self.TIMES, "--vars", json.dumps({"recluster_metrics_file": str(file)})]
+        for key, passes, verdict in (("'k'", True, "well clustered"), ("'bucket(3, k)'", False, "failing")):
+            write_file(batches.replace("'k'", key), project.project_root, "models", "batches.sql")
+            run_dbt(command, expect_pass=passes)
+            assert f'batches",verdict="{verdict}"}} 1.0' in file.read_text()
+        write_file(batches, project.project_root, "models", "batches.sql")
+
     def test_the_last_batch_of_a_sample_and_of_a_retry(self, project: Any, sql: Any) -> None:
         def built(*command: str, passes: bool = True) -> int:
             _, log = run_dbt_and_capture(["--log-level", "debug", *command], expect_pass=passes)

@@ -98,6 +98,30 @@ class TestChangedFormat(FileFormats):
             run(name, failing, "--full-refresh", file_format=after, passes=False, **items)
             assert self.ids(sql, name) == [1, 2]
 
+    def test_a_name_with_capitals_is_that_of_its_table(self, run: Any, sql: Any, provider: Any) -> None:
+        """Hive's catalog keeps names in lower case."""
+        options = {"materialized": "incremental", "cluster_by": "id"}
+        run("Mixed", "select id, id as v from range(1, 3)", **options)
+        sql("alter table {schema}.mixed set tblproperties ('by.hand' = 'yes')")
+        run("Mixed", "select id, id as v from range(1, 4)", "--full-refresh", **options)
+        assert self.ids(sql, "mixed") == [1, 2, 3]
+        assert self.properties(sql, "mixed")["by.hand"] == "yes"
+        options = {**options, "cluster_by": "w", "on_schema_change": "sync_all_columns"}
+        run("Mixed", "select v, v as w from (select id as v from range(4, 6))", **options)
+        assert (self.order(sql, "mixed"), sql("select count(w) from {schema}.mixed")[0][0]) == ("w ASC NULLS FIRST", 2)
+        for last, file_format in ((3, "parquet"), (4, "iceberg")):
+            run("Mixed", f"select id from range(1, {last})", materialized="table", file_format=file_format)
+            assert (provider("mixed"), self.ids(sql, "mixed")) == (file_format, list(range(1, last)))
+
+    def test_a_warning_that_is_an_error_loses_no_table(self, run: Any, sql: Any, provider: Any) -> None:
+        run("warned", "select id from range(1, 3)", materialized="table")
+        options = {"materialized": "table", "file_format": "parquet"}
+        message = run("warned", "select id from range(1, 5)", "--warn-error", passes=False, **options)
+        assert "They are moved to" in message
+        assert (provider("warned"), self.ids(sql, "warned")) == ("iceberg", [1, 2])
+        run("warned", "select id from range(1, 5)", **options)
+        assert (provider("warned"), self.ids(sql, "warned")) == ("parquet", [1, 2, 3, 4])
+
     @pytest.mark.parametrize("before", ["parquet", "view"])
     def test_a_failure_while_it_runs_leaves_what_an_iceberg_table_replaces(
         self, before: str, run: Any, sql: Any, provider: Any, project: Any, directory: Path, tmp_path: Path

@@ -197,7 +197,7 @@ class TestTablesThatAreMadeAnew(Operations):
         }
 
     SEEDS = {
-        "sown.csv": "k,url\n1,a\n",
+        **dict.fromkeys(("sown.csv", "Capital.csv"), "k,url\n1,a\n"),
         "sown.yml": f"seeds: [{{name: sown, config: {{tblproperties: {{'{OF_SEED}': 7}}}}}}]",
     }
 
@@ -210,18 +210,19 @@ class TestTablesThatAreMadeAnew(Operations):
             if name.startswith("recluster.")
         }
 
-    def test_a_seed_is_replaced_in_place(self, project: Any, sql: Any) -> None:
+    @pytest.mark.parametrize("name", ["sown", "capital"])
+    def test_a_seed_is_replaced_in_place(self, project: Any, sql: Any, name: str) -> None:
         """As a model is: a property set by hand and a branch stay."""
         run_dbt(["seed"])
-        sql("alter table {schema}.sown set tblproperties ('by.hand' = 'yes')")
-        sql("alter table {schema}.sown create branch audit")
+        sql(f"alter table {{schema}}.{name} set tblproperties ('by.hand' = 'yes')")
+        sql(f"alter table {{schema}}.{name} create branch audit")
         for flags in ([], ["--full-refresh"]):
             run_dbt(["seed", *flags])
-            shown = dict(row[:2] for row in sql("show tblproperties {schema}.sown"))
+            shown = dict(row[:2] for row in sql(f"show tblproperties {{schema}}.{name}"))
             assert shown["by.hand"] == "yes"
-            assert shown[OF_SEED] == "7"
-            assert {row[0] for row in sql("select name from {schema}.sown.refs")} == {"main", "audit"}
-            assert sql("select * from {schema}.sown")[0][:] == (1, "a")
+            assert shown.get(OF_SEED) == ("7" if name == "sown" else None)
+            assert {row[0] for row in sql(f"select name from {{schema}}.{name}.refs")} == {"main", "audit"}
+            assert sql(f"select * from {{schema}}.{name}")[0][:] == (1, "a")
 
     def test_a_full_refresh_keeps_what_was_set_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
         tables = [f"{project.test_schema}.{name}" for name in ("events", "unkeyed", "sown")]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -331,6 +332,27 @@ def test_an_overview_shows_what_is_wrong_beside_the_rest(project: Project) -> No
     assert (code, answer["tables"], answer["error"]) == (0, [], None)  # none of them has a sort order
     with pytest.raises(SystemExit):
         project.run("overview", "--fail-on", "shallow")
+
+
+def test_a_table_that_is_gone_is_missing_in_the_overview_and_in_the_metrics(
+    spark: Any, project: Project, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.prom"
+
+    def verdicts() -> list[str]:
+        return re.findall(r'verdict\{table="\w+\.\w+\.(\w+)",verdict="([\w ]+)"\} 1\.0', file.read_text())
+
+    gone, _ = project.make("gone", "orders")
+    for name in ("gone", "orders"):
+        project.add(name, cluster_by="id", recluster_depth=99)
+    project.run("recluster", "--metrics", str(file))
+    assert verdicts() == [("gone", "well clustered"), ("orders", "well clustered")]
+    spark.sql(f"drop table {gone}")
+    code, answer, _ = project.run("recluster", "--metrics", str(file))
+    assert (code, names(answer), verdicts()[0]) == (0, ["orders"], ("gone", "missing"))
+    code, answer, _ = project.run("overview", "--fail-on", "missing")
+    assert (code, names(answer), answer["tables"][0]["verdict"]) == (3, ["gone", "orders"], "missing")
+    assert answer["error"] == f"{project.catalog}.sales.gone is missing"
 
 
 def test_a_service_reads_a_manifest_once_and_meets_what_is_built_later(

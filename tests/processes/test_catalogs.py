@@ -249,6 +249,9 @@ def test_a_command_starts_no_spark_for_tables_that_nobody_has_written_to(
         done = jobs.run("recluster", *tables, "--depth=1", "--block-rows=500", "--final", "--json", *more)
         return done.answer["tables"], "starting Spark" in done.err
 
+    def memory() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("unchanged/*")}
+
     reclustered, _ = answers()
     assert all(answer["rounds"] for answer in reclustered)
     checked, starts = answers()
@@ -260,11 +263,13 @@ def test_a_command_starts_no_spark_for_tables_that_nobody_has_written_to(
         assert "nothing was written since the check at" in other.pop("reason")
         assert {**other, "reason": one["reason"]} == one
     assert answers("--max-bytes=1GB")[1], "another command"
-    remembered = sorted(tmp_path.rglob("unchanged/*"))
+    remembered = memory()
     assert answers("--where=k < 9")[1], "a predicate may go by the clock"
-    assert sorted(tmp_path.rglob("unchanged/*")) == remembered
+    assert memory() == remembered
     spark.sql(f"insert into {names[1]} select id, 7 from range(10)")
+    spark.sql(f"alter table {names[0]} set tblproperties ('recluster.option.where' = 'k < 9')")
     changed, starts = answers()
     assert starts
+    assert memory() == remembered
     assert [bool(answer["rounds"]) for answer in changed] == [False, True]
     assert next(tmp_path.rglob("unchanged")).stat().st_mode & 0o077 == 0

@@ -146,6 +146,10 @@ def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server
     results = project.artifact("run_results")["results"]
     assert [result["status"] for result in results] == ["success", "success"]
     (project.root / "called").unlink()
+    words = ("--vars", "recluster_max_bytes: 1 GB")
+    text = one_line(project.succeed("run", "--select", "events", *words))
+    assert text.count("recluster_submit does not know the var recluster_max_bytes") == 1
+    (project.root / "called").unlink()
     out = project.succeed("--no-write-json", "run")
     assert "which tells the job what was built; run dbt without --no-write-json" in one_line(out)
     assert not (project.root / "called").exists()

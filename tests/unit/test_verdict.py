@@ -58,7 +58,7 @@ def test_failures_that_no_table_records_are_kept_in_a_file(tmp_path):
     assert not (tmp_path / "target").exists()
     failures = {name: Failure.now(name) for name in ("a.t", "a.u")}
     for name, failure in failures.items():
-        file.keep(name, failure)
+        file.keep(f"`a`.{name[2:]}", failure)
     file.keep("a.t", None)
     assert [FailureFile(tmp_path / "target" / "failures.json").of(name) for name in failures] == [None, failures["a.u"]]
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["failures.json"]

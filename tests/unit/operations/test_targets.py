@@ -44,7 +44,8 @@ def find(table: Any, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[T
 
 def test_no_name_means_every_clustered_model() -> None:
     """One whose config is broken does not keep the others from their turn."""
-    broken, *found = find(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
+    files = node("files", cluster_by="id", file_format="parquet")
+    broken, *found = find(None, [*NODES, files, node("broken", cluster_by="bucket(3, id)")])
     assert (broken.relation, broken.required) == ("analytics.broken", False)
     assert "cluster_by item 'bucket(3, id)' is not supported" in str(broken.error)
     assert [target.relation for target in found] == ["analytics.days", "analytics.events", "analytics.users"]

@@ -82,6 +82,13 @@ def test_what_is_known_of_a_table_is_written(text: str) -> None:
     assert found["dbt_recluster_table_failure_info", ODD, "there is no table"] == 1
 
 
+def test_a_suspension_without_a_time_has_no_figure_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.prom"
+    write_metrics([Overview("by_hand", "suspended", suspended="true")], path)
+    assert 'verdict{table="by_hand",verdict="suspended"} 1.0' in path.read_text()
+    assert "suspended_timestamp" not in path.read_text()
+
+
 def test_a_run_merges_its_tables_into_the_file(tmp_path: Path) -> None:
     """Others stay with their time, and those that left the project go."""
     path, (deep, odd, paused) = tmp_path / "r.prom", TABLES
