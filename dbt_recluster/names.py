@@ -27,7 +27,8 @@ _WRITES = re.compile(
     re.IGNORECASE,
 )
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
-_COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+# Comments, and the strings and names that may hold what looks like one.
+_COMMENTS = re.compile(r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`)|/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 _locks: dict[str, threading.RLock] = {}
 _registry = threading.Lock()
@@ -97,7 +98,7 @@ def canonical_name(identifier: str) -> str:
 
 def written_tables(sql: str) -> list[str]:
     """Return the canonical names of the tables that a statement may write; a string literal may add one by mistake."""
-    text = _COMMENTS.sub(" ", sql)
+    text = _COMMENTS.sub(lambda match: match[1] or " ", sql)
     names = _WRITES.findall(text)
     if re.match(r"\s*call\b", text, re.IGNORECASE):
         # Any string may name the table of a procedure.

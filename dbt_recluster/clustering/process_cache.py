@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import Plan
 
-# By manifest list, snapshot, schema and key: a copy shares the table's uuid, and two entries of a catalog for one table
-# may evolve apart under equal ids of a schema.
-Place = tuple[str, int, str, str]
+# By manifest list, snapshot, schema, partition spec and key: a copy shares the table's uuid, and two entries of a
+# catalog for one table may evolve apart under equal ids of a schema.
+Place = tuple[str, int, str, int, str]
 # They take 46 MB with paths of 110 characters and a key of one number.
 _MOST_BLOCKS = 250_000
 

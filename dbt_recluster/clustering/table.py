@@ -163,10 +163,13 @@ class ClusteredTable:
         return size if size and size > 0 else None
 
     def refresh(self) -> None:
-        """Move on to the current snapshot."""
+        """Move on to the current snapshot, under the same key; a ClusterKeyError if a column of the key is gone."""
         self.iceberg.refresh()
         self._metadata.clear()
         self._snapshots = None
+        if "key" in self.__dict__:
+            self.__dict__.pop("columns", None)
+            self.key.check(self.columns)
 
     @property
     def suspended(self) -> str | None:
@@ -258,7 +261,7 @@ class ClusteredTable:
             return read_blocks(self.iceberg, self.key)
         if snapshot_id not in self._metadata:
             manifests = self.iceberg.manifest_list(snapshot_id)
-            place = (manifests, snapshot_id, self.iceberg.schema_json, str(self.key))
+            place = (manifests, snapshot_id, self.iceberg.schema_json, self.iceberg.spec_id, str(self.key))
             read = partial(read_blocks, self.iceberg, self.key, snapshot_id)
             self._metadata[snapshot_id] = CACHE.blocks(place, read)
         return self._metadata[snapshot_id]

@@ -75,8 +75,9 @@ def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
 
 def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...]:
     """Return the field id of the column of each key item, or None if the column was dropped."""
-    ids = {path.lower(): field_id for path, field_id in table.field_ids.items()}
-    return tuple(ids.get(item.column.lower()) for item in key.fields)
+    ids = table.field_ids
+    in_any_case = {path.lower(): field_id for path, field_id in ids.items()}
+    return tuple(ids.get(item.column, in_any_case.get(item.column.lower())) for item in key.fields)
 
 
 def curve_digest(table: IcebergTable, key: ClusterKey) -> str:

@@ -32,7 +32,7 @@ from dbt_recluster.api import (
     clustering_information,
     recluster,
 )
-from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
+from dbt_recluster.exceptions import ClusterKeyError, CommitFailedError, ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.native import NativeWriter
@@ -374,6 +374,21 @@ def test_a_conflict_reported_for_our_own_commit_deletes_no_file(
     assert checksum(spark, name) == before
     assert spark.sql(f"select count(*) from {name} version as of {sent[0]}").first()[0] == 6000
     assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize("step", ["merge", "committed"])
+def test_a_key_whose_column_is_renamed_meanwhile(spark: Any, schema: str, step: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+
+    def rename(progress: Progress) -> None:
+        if progress.committed if step == "committed" else progress.merged is None:
+            spark.sql(f"alter table {name} rename column k to other")
+
+    committed = "" if step == "merge" else r".* 1 round before it was committed\.$"
+    with pytest.raises(ClusterKeyError, match=f"there is no column 'k'; the columns are id, other, v{committed}"):
+        recluster(spark, name, "k", depth=1, block_rows=1000, listener=rename)
+    assert checksum(spark, name) == before
 
 
 def test_a_delete_between_two_commit_attempts_is_noticed(

@@ -26,6 +26,8 @@ from dbt_recluster.iceberg.rewrite import native, spark_writer
 from dbt_recluster.iceberg.rewrite.native_sql import BlockSql
 from dbt_recluster.iceberg.rewrite.native_tasks import NativeJob
 from dbt_recluster.iceberg.session.jvm import jvm
+from dbt_recluster.iceberg.sort_order import curve_digest
+from dbt_recluster.key.cluster_key import parse_cluster_key
 
 OURS = [
     "__recluster_key_note",
@@ -206,6 +208,8 @@ def test_columns_that_differ_in_case_only_are_two(spark: Any, hadoop_catalog: st
         assert clustering_information(spark, name, "k")["average_depth"] > 2
         assert recluster(spark, name, ["K", "k"], depth=1, block_rows=400, final=True).cluster_key == "K, k"
         assert spark.sql(f"select * from {name} order by id").collect() == rows
+        keys = map(parse_cluster_key, ("hilbert(k, id)", "hilbert(K, id)"))
+        assert len({curve_digest(IcebergTable.load(spark, name), key) for key in keys}) == 2
         with pytest.raises(ClusterKeyError, match="there is no column 'ID'"):
             recluster(spark, name, "ID")
     with pytest.raises(ClusterKeyError, match="'k' is ambiguous: it may be k or K"):

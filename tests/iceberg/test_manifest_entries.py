@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import append_files, call, create_table, spark_settings
 
+from dbt_recluster.api import recluster
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
@@ -175,6 +176,21 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
     table = ClusteredTable(spark, name, "key")
     # All but the one of partition b, which did not change.
     assert len(check(table, changed(table, since))) == len(check(table)) - 1 == 4
+
+
+def test_a_partition_field_that_is_renamed_without_a_write(spark: Any, schema: str) -> None:
+    """The blocks were read before, by this process or by this recluster."""
+    name = create_table(spark, f"{schema}.t", "k int, ts timestamp", partitioned="days(ts)")
+    for _ in range(4):
+        spark.sql(f"insert into {name} select /*+ coalesce(1) */ id, timestamp'2026-01-01' from range(100)")
+    options = {"depth": 1, "block_rows": 10}
+    assert recluster(spark, name, "k", dry_run=True, **options).plan.sets
+    table = ClusteredTable(spark, name, "k")
+    blocks = table.metadata()
+    spark.sql(f"alter table {name} replace partition field ts_day with days(ts) as other")
+    table.iceberg.refresh()
+    assert partition_scan(table.iceberg, blocks).filter is None
+    assert recluster(spark, name, "k", **options).rounds
 
 
 @pytest.mark.alike

@@ -24,6 +24,9 @@ from dbt_recluster.names import table_lock, written_tables
         ('CALL system.rollback_to_snapshot("a.`t`", 5)', ["a.t"]),
         ("create or replace view a.v as select 1", []),
         ("-- insert into a.t\nselect 1", []),
+        ("with x as (select 'a -- b') insert into a.t select * from x", ["a.t"]),
+        ("insert into `a--b`.`/*`.t select 1 -- it's /* here", ["/*.t"]),
+        ("with x as (select 's3://b/*') insert into a.t select 1 /* end */", ["a.t"]),
     ],
 )
 def test_the_tables_that_statements_write(sql: str, tables: list[str]) -> None:

@@ -336,7 +336,10 @@ def partition_scan(table: IcebergTable, blocks: BlockMetadata) -> SnapshotScan:
             source, transform = schema.findColumnName(of_spec["source-id"]), of_spec["transform"]
             if source != schema_now.findColumnName(of_spec["source-id"]):
                 return scan  # specs have the names of the table, which Iceberg looks for
-            value = blocks.partition_values[columns[spec_id][str(of_spec["field-id"])]][number]
+            name = columns[spec_id][str(of_spec["field-id"])]
+            if name not in blocks.partition_values:
+                return scan  # the field was renamed after the blocks were read
+            value = blocks.partition_values[name][number]
             if source is None or transform == "void" or not any(is_kind(value.type) for is_kind in _COMPARED):
                 continue
             term = {"type": "transform", "transform": transform, "term": str(source)}
