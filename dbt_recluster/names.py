@@ -27,8 +27,12 @@ _WRITES = re.compile(
     re.IGNORECASE,
 )
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
-# Comments, and the strings and names that may hold what looks like one.
-_COMMENTS = re.compile(r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`)|/\*.*?\*/|--[^\n]*", re.DOTALL)
+# Comments, and the strings and names that may hold what looks like one; raw strings know no escape.
+_COMMENTS = re.compile(
+    r"""( \b[rR](?:'[^']*' | "[^"]*") | '[^'\\]*(?:\\.[^'\\]*)*' | "[^"\\]*(?:\\.[^"\\]*)*" | `[^`]*` )
+    | /\*.*?\*/ | --[^\n]*""",
+    re.DOTALL | re.VERBOSE,
+)
 
 _locks: dict[str, threading.RLock] = {}
 _registry = threading.Lock()

@@ -120,12 +120,14 @@ class DbtRun:
 
     def measure_unbuilt(self, node: Any) -> None:
         """Measure the table of a node that is refused before dbt gives it macros."""
-        config = self._adapter.config
-        values = {**config.vars.vars_for(node, self._adapter.type()), **config.cli_vars}
+        from dbt.context.base import BaseContext
+        from dbt.context.providers import RuntimeVar
+
+        config: Any = self._adapter.config
         manifest: Any = self._adapter.get_macro_resolver()
         macros = {"graph": manifest.flat_graph, "model": {"unique_id": node.unique_id}}
         with as_dbt_errors(node):
-            self.measure(macros, RunVars.from_vars(lambda name, default=None: values.get(name, default)))
+            self.measure(macros, RunVars.from_vars(RuntimeVar(BaseContext(config.cli_vars), config, node)))
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""

@@ -293,7 +293,11 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""
         node: Any = getattr(config, "model", None)
-        self.integrations.check(node)
+        try:
+            self.integrations.check(node)
+        except DbtRuntimeError:
+            self.run.measure_unbuilt(node)
+            raise
         if (node_config := getattr(node, "config", None)) is not None:
             node_config["file_format"] = file_format(node_config)
         self._threads.build = None

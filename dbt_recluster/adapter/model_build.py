@@ -20,6 +20,7 @@ from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto,
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
 from dbt_recluster.key.cluster_key import ClusterKey
+from dbt_recluster.names import table_lock
 from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
 # Tokens of Spark's SQL, to tell the semicolons at the end of a query from those in strings and comments.
@@ -97,14 +98,14 @@ class ModelBuild:
 
     def _checked_options(self, node: Any) -> ModelOptions:
         """Check the node's language, the run's vars and the node's configs; return its options."""
+        self._read_vars()
+        self._run.measure(self._macros, self._settings)
         method = self._tables.session.credentials.method
         if self._is_python and not method.runs_python_models:
             raise ConfigurationError(
                 f"{node.name} is a Python model, and dbt-spark runs those on Databricks clusters only "
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
-        self._read_vars()
-        self._run.measure(self._macros, self._settings)
         self.warn_ignored(self._macros)
         options = options_of(node)
         self._loaded = LoadedInto.from_config(node.config)
@@ -149,8 +150,11 @@ class ModelBuild:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
         stack = materialization.stack
         callers, stack.call_stack = stack.call_stack, [] if self._is_python else stack.call_stack
+        # Threads of one session share its temporary views, and a view is named as the table, without its schema.
+        in_process = self._tables.session.credentials.in_process
+        view = f"{self._macros['this'].identifier}__dbt_tmp".lower()
         try:
-            with self.replacement:
+            with table_lock(*[view] * in_process), self.replacement:
                 return materialization()
         finally:
             stack.call_stack = callers

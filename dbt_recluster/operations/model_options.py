@@ -39,6 +39,11 @@ def file_format(config: Mapping[str, Any]) -> str:
     return str(config.get("file_format") or DEFAULT_FILE_FORMAT).lower()
 
 
+def is_iceberg(config: Mapping[str, Any]) -> bool:
+    """Return whether a node's table is an Iceberg table, by its config; dbt-glue calls those of S3 Tables otherwise."""
+    return config.get("table_format") == "iceberg" or file_format(config) in (DEFAULT_FILE_FORMAT, "s3tables")
+
+
 _Item = Annotated[Text, Expected(ALLOWED, schema={"type": "string", "minLength": 1, "description": ALLOWED})]
 
 

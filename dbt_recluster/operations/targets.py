@@ -8,7 +8,7 @@ from typing import Any
 
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.names import NameResolution, Parts, join_parts, name_parts
-from dbt_recluster.operations.model_options import DEFAULT_FILE_FORMAT, ModelOptions, file_format
+from dbt_recluster.operations.model_options import ModelOptions, is_iceberg
 from dbt_recluster.text import did_you_mean
 
 # A node as dbt's graph and its manifest have it.
@@ -45,13 +45,13 @@ class Eligible:
         for node in filter(has_table, nodes):
             target = target_of(node)
             is_meant = self.option is None or target.options is None or getattr(target.options, self.option)
-            if is_meant and file_format(node["config"]) == DEFAULT_FILE_FORMAT:
+            if is_meant and is_iceberg(node["config"]):
                 yield target
 
 
 EVERY_TABLE = Eligible(None, "is an Iceberg table")
-CLUSTERED = Eligible("is_clustered", "has cluster_by")
-MAINTAINED = Eligible("maintain", "has recluster_maintain: true", by_default=True)
+CLUSTERED = Eligible("is_clustered", "is an Iceberg table with cluster_by")
+MAINTAINED = Eligible("maintain", "is an Iceberg table with recluster_maintain: true", by_default=True)
 
 
 def has_table(node: Node) -> bool:

@@ -41,6 +41,12 @@ _HELP = {
     f"{_PREFIX}failure_info": "Why a failing table fails",
     _MEASURED: "When the figures of the table were measured",
 }
+# Labels beside that of the table.
+_LABELS = {
+    **{f"{_PREFIX}{name}": {"period"} for name, _, figures in _FIGURES if "" not in figures},
+    f"{_PREFIX}verdict": {"verdict"},
+    f"{_PREFIX}failure_info": {"reason"},
+}
 _LONGEST_REASON = 200
 
 
@@ -105,7 +111,9 @@ def _read_samples(path: Path) -> list[_Sample]:
     except (OSError, ValueError):
         return []
     every = (sample for family in families for sample in family.samples)
-    return [_Sample(sample.name, dict(sample.labels), sample.value) for sample in every if sample.name in _HELP]
+    ours = (sample for sample in every if sample.name in _HELP)
+    whole = (sample for sample in ours if sample.labels.keys() == {"table", *_LABELS.get(sample.name, ())})
+    return [_Sample(sample.name, dict(sample.labels), sample.value) for sample in whole]
 
 
 def _samples(table: Overview, now: float) -> Iterator[_Sample]:

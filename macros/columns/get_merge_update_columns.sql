@@ -4,6 +4,9 @@
   {%- set changes = adapter.current_build().schema_changes -%}
   {%- if changes.missing -%}
     {%- set columns = changes.without_missing(columns or dest_columns | map(attribute='quoted')) -%}
+    {#- To dbt-spark none would be all, and what matched has equal keys. -#}
+    {%- set key = config.get('unique_key') -%}
+    {%- set columns = columns or ([key] if key is string else key) -%}
   {%- endif -%}
   {{ return(columns) }}
 {% endmacro %}

@@ -138,6 +138,22 @@ class TestFailureAfterTheBuild(Clustering):
         assert sql("select count(*) from {schema}.after")[0][0] == 1000
 
 
+class TestOneAlias(Clustering):
+    """Threads share a session, and dbt-spark's temporary view has the name of the table alone."""
+
+    MODELS = models_of(
+        "select '{{ model.name }}' as country, id from range(9)",
+        **{name: {"schema": name, "alias": "orders", "cluster_by": "id"} for name in ("de", "fr")},
+    )
+
+    def test_tables_of_one_name_get_their_own_rows(self, project: Any, sql: Any) -> None:
+        for _ in range(3):
+            run_dbt(["run", "--threads", "2"])
+        for name in ("de", "fr"):
+            assert sql(f"select country, count(*) from {{schema}}_{name}.orders group by 1") == [(name, 27)]
+            sql(f"drop schema {{schema}}_{name} cascade")
+
+
 class TestMicrobatch(Clustering):
     """Batches are reclustered once, after the last one."""
 

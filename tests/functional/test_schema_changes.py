@@ -28,6 +28,7 @@ class TestAppendNewColumns(SchemaChange):
             ("appended", {"incremental_strategy": "append"}, [(1, "a", 10, None), (1, "b", None, 0.5)]),
             ("merged", MERGE, [(1, "b", 10, 0.5)]),
             ("merged_some", {**MERGE, "merge_update_columns": ["More", "Gone"]}, [(1, "a", 10, 0.5)]),
+            ("merged_gone", {**MERGE, "merge_update_columns": ["gone"]}, [(1, "a", 10, None)]),
             ("merged_others", {**MERGE, "merge_exclude_columns": ["V"]}, [(1, "a", 10, 0.5)]),
             ("overwritten", OVERWRITE, [(1, "b", None, 0.5)]),
         ],
@@ -129,3 +130,19 @@ class TestSnapshots(SchemaChange):
         ]
         expected = "id ASC NULLS FIRST, dbt_valid_from ASC NULLS FIRST"
         assert self.properties(sql, "history")["sort-order"] == expected
+
+
+class TestSnapshotsByTwoColumns(SchemaChange):
+    SNAPSHOTS = {
+        name: text.replace("unique_key='id'", "unique_key=['id', 'part']")
+        for name, text in snapshot("history", "source", ["v"], cluster_by="id").items()
+    }
+
+    def test_a_snapshot_keeps_its_columns(self, run: Any, sql: Any) -> None:
+        for v in "abb":
+            run("source", f"select id, part, '{v}' as v from values (1, 1), (1, 2) as t (id, part)")
+            run_dbt(["snapshot"])
+            sql("drop table {schema}.source")
+        rows = sql("select id, part, v, dbt_valid_to is null from {schema}.history order by 2, 3")
+        assert rows == [(1, part, v, v == "b") for part in (1, 2) for v in "ab"]
+        assert not any("unique_key" in row[0] for row in sql("describe {schema}.history"))

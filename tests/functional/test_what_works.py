@@ -25,10 +25,10 @@ select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k from range(1000)
 PROPERTIES = """
 models:
   - name: contracted
-    description: "It's a table of `k`"
+    description: "It's a table of `k` in C:\\\\data\\\\"
     columns:
       - {name: id, data_type: bigint, description: the id, constraints: [{type: not_null}]}
-      - {name: k, data_type: int, description: the key}
+      - {name: k, data_type: int, description: 'matches \\d+, it''s'}
   - name: broken
     columns: [{name: id, data_type: bigint}, {name: k, data_type: string}]
 """
@@ -72,8 +72,8 @@ class TestWhatWorks:
         assert clustering_depth(spark, table)["average_depth"] == 1
         described = spark.sql(f"describe table extended {table}").collect()
         comments = {row[0]: row[2] for row in described}
-        assert (comments["id"], comments["k"]) == ("the id", "the key")
-        assert {row[0]: row[1] for row in described}["Comment"] == "It's a table of `k`"
+        assert (comments["id"], comments["k"]) == ("the id", "matches \\d+, it's")
+        assert {row[0]: row[1] for row in described}["Comment"] == "It's a table of `k` in C:\\data\\"
         hooks = {row[0] for row in spark.sql(f"select at from {project.test_schema}.hooks").collect()}
         assert hooks == {f"after build of {rows}" for rows in (1000, 2000, 3000)}
 

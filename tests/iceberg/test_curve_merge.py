@@ -201,7 +201,7 @@ def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
     trees = []
     for rows, most in ((3000, 1024), (1, 5), (900, 3)):
         rank = random.integers(0, most, (rows, 2))
-        trees.append(cut_into_boxes(Points(rank, rank, rank, np.ones(rows)), 50, 1024, 0.1))
+        trees.append(cut_into_boxes(Points(rank, rank, np.ones(rows)), 50, 1024, 0.1))
     assert len(trees[1]) == 1
     assert (trees[2].column == SHARE).any()
     tree, rank = random.integers(0, 3, 500), random.integers(0, 1024, (500, 2))

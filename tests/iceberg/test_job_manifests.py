@@ -93,7 +93,7 @@ def test_a_build_is_followed_by_one_command(spark: Any, project: Project) -> Non
     code, answer, err = project.run("information", "--select", "daily", "model.shop.plain")
     assert (code, names(answer), answer["tables"][0]["average_depth"]) == (0, ["daily"], 1)
     assert answer["tables"][0]["options"]["cluster_by"]["origin"] == "project"
-    assert "1 table of the selection left out: only what has cluster_by is meant" in err
+    assert "1 table of the selection left out: only what is an Iceberg table with cluster_by is meant" in err
 
 
 def test_tables_that_are_missing_or_of_another_format(spark: Any, schema: str, project: Project) -> None:

@@ -26,6 +26,8 @@ from dbt_recluster.names import table_lock, written_tables
         ("-- insert into a.t\nselect 1", []),
         ("with x as (select 'a -- b') insert into a.t select * from x", ["a.t"]),
         ("insert into `a--b`.`/*`.t select 1 -- it's /* here", ["/*.t"]),
+        (r"with x as (select r'\' d, ' -- ' e) insert into a.t select 1", ["a.t"]),
+        (r"with x as (select 'it''s \' -- ') insert into a.t select 1", ["a.t"]),
         ("with x as (select 's3://b/*') insert into a.t select 1 /* end */", ["a.t"]),
     ],
 )

@@ -45,12 +45,14 @@ def find(table: Any, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[T
 def test_no_name_means_every_clustered_model() -> None:
     """One whose config is broken does not keep the others from their turn."""
     files = node("files", cluster_by="id", file_format="parquet")
-    broken, *found = find(None, [*NODES, files, node("broken", cluster_by="bucket(3, id)")])
+    glue = node("days", cluster_by="id", file_format="s3tables")
+    nodes = [each for each in NODES if each["name"] != "days"]
+    broken, *found = find(None, [*nodes, files, glue, node("broken", cluster_by="bucket(3, id)")])
     assert (broken.relation, broken.required) == ("analytics.broken", False)
     assert "cluster_by item 'bucket(3, id)' is not supported" in str(broken.error)
     assert [target.relation for target in found] == ["analytics.days", "analytics.events", "analytics.users"]
     assert not any(target.error for target in found)
-    with pytest.raises(OptionError, match="No model of this project has cluster_by"):
+    with pytest.raises(OptionError, match="No model of this project is an Iceberg table with cluster_by"):
         find(None, [node("plain")])
 
 

@@ -82,6 +82,15 @@ def test_what_is_known_of_a_table_is_written(text: str) -> None:
     assert found["dbt_recluster_table_failure_info", ODD, "there is no table"] == 1
 
 
+def test_a_sample_with_a_damaged_label_is_left_out(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.prom"
+    for old, new in (('verdict="deep"', 'verdct="deep"'), ('period="1d"', 'perod="1d"')):
+        path.write_text(text.replace(old, new, 1))
+        write_metrics([Overview("another", "deep")], path)
+        assert new not in path.read_text()
+        assert 'verdict{table="another",verdict="deep"} 1.0' in path.read_text()
+
+
 def test_a_suspension_without_a_time_has_no_figure_of_it(tmp_path: Path) -> None:
     path = tmp_path / "r.prom"
     write_metrics([Overview("by_hand", "suspended", suspended="true")], path)
