@@ -51,7 +51,7 @@ class Eligible:
 
 EVERY_TABLE = Eligible(None, "is an Iceberg table")
 CLUSTERED = Eligible("is_clustered", "is an Iceberg table with cluster_by")
-MAINTAINED = Eligible("maintain", "is an Iceberg table with recluster_maintain: true", by_default=True)
+MAINTAINED = Eligible("maintain", "has recluster_maintain: true", by_default=True)
 
 
 def has_table(node: Node) -> bool:

@@ -168,6 +168,8 @@ class _Worker:
         self._files = _file_system(job)
         self._jvm = _Jvm()
         self._number = 0
+        # No cached_property, whose lock Python 3.11 cannot pickle with the class.
+        self._layout: tuple[dict[int, list[tuple[Any, ...]]], str] | None = None
 
     def write(self, piece: Piece) -> list[NativeFile] | str:
         """Write a piece; if refused, delete its files and return the reason."""
@@ -201,9 +203,10 @@ class _Worker:
         self._connection.execute(f"set variable {name} = (select list(value order by place) from given)")
         self._connection.unregister("given")
 
-    @functools.cached_property
-    def _layout(self) -> tuple[dict[int, list[tuple[Any, ...]]], str]:
-        """How DuckDB reads a file with the schema of the new ones: the nodes of its columns, and what it is told."""
+    def _prepare(self) -> tuple[dict[int, list[tuple[Any, ...]]], str]:
+        """Return how DuckDB reads a file with the schema of the new ones: nodes of its columns, and what it is told."""
+        if self._layout is not None:
+            return self._layout
         import pyarrow.parquet as pq
 
         for macro in self._job.macros:
@@ -221,7 +224,8 @@ class _Worker:
             f"{int(number)}: {{name: 'c{place}', type: {_text(kind)}, default_value: null}}"
             for place, (number, kind) in fields
         )
-        return tree, f"map {{{', '.join(entries)}}}"
+        self._layout = tree, f"map {{{', '.join(entries)}}}"
+        return self._layout
 
     def _trees(self, files: Sequence[str]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
         """Return the nodes of each top-level column of files, by its field id."""
@@ -246,7 +250,7 @@ class _Worker:
 
     def _scan(self, piece: Piece) -> str:
         """Return a query of the rows of a piece's files."""
-        wanted, schema = self._layout
+        wanted, schema = self._prepare()
         prefix = "" if self._job.store is None else "s3://"
         paths = [prefix + path_of(file) for file in piece.files]
         for tree in self._trees(paths).values():
