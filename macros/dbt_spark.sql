@@ -25,7 +25,7 @@
   {{ return(adapter.get_columns_in_relation(relation)) }}
 {%- endmacro %}
 
-{#- A backslash in a description begins an escape. -#}
+{#- It escapes the quotes of a description, but not its backslashes. -#}
 {% macro recluster__comment_clause() -%}
   {%- set docs = config.get('persist_docs', {}) -%}
   {%- if docs is not mapping -%}
@@ -49,7 +49,7 @@
   {{ adapter.quote(column_name) }} {{ 'comment ' ~ adapter.literal(description) if description }}
 {%- endmacro %}
 
-{#- Threads share the views of a session, and unit tests of several models may have one name. -#}
+{#- Threads share the temporary views of a session, and unit tests of two models may have the same name. -#}
 {% macro recluster__make_temp_relation(base_relation, suffix) %}
   {%- set of_test = '_' ~ local_md5(model.unique_id)[:8] if model.resource_type == 'unit_test' else '' -%}
   {{ return(spark__make_temp_relation(base_relation, of_test ~ suffix)) }}
@@ -60,6 +60,7 @@
   {{ return(spark__create_columns(relation, columns | rejectattr('name', 'in', recluster_snapshot_keys()) | list)) }}
 {% endmacro %}
 
+{#- Return the names of those columns. -#}
 {% macro recluster_snapshot_keys() %}
   {%- set keys, names = config.get('unique_key'), [] -%}
   {%- for key in (keys if keys is not string else []) -%}
@@ -70,16 +71,13 @@
 
 {#- Its `insert *` needs every column of the table, and the query may have lost one; the columns are named instead. -#}
 {% macro recluster__snapshot_merge_sql(target, source, insert_cols) -%}
-  {%- set helpers, values = [], [] -%}
-  {%- for name in recluster_snapshot_keys() -%}
-    {%- do helpers.append(adapter.quote(name)) -%}
-  {%- endfor -%}
-  {%- set insert_cols = insert_cols | reject('in', helpers) | list -%}
-  {%- for column in insert_cols -%}
+  {%- set columns, values, helpers = [], [], recluster_snapshot_keys() -%}
+  {%- for column in insert_cols if column.strip('`') not in helpers -%}
+    {%- do columns.append(column) -%}
     {%- do values.append('DBT_INTERNAL_SOURCE.' ~ column) -%}
   {%- endfor -%}
   {{ spark__snapshot_merge_sql(target, source, insert_cols)
-    | replace('insert *', 'insert (' ~ insert_cols | join(', ') ~ ') values (' ~ values | join(', ') ~ ')') }}
+    | replace('insert *', 'insert (' ~ columns | join(', ') ~ ') values (' ~ values | join(', ') ~ ')') }}
 {%- endmacro %}
 
 {#- It leaves out hooks with `transaction: false`, or fails (dbt-core#4721); Spark has no transactions, so they run with the others. -#}

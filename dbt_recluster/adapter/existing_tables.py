@@ -151,7 +151,7 @@ class ExistingTables:
         """Move the files of another table out of the way of one of Spark's own; return where they are."""
         # No table can have this name.
         aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")
-        # First, as it may raise (`--warn-error`).
+        # Before the files are moved: with `--warn-error` it raises.
         logger.warning(
             f"{relation}: there are files in its directory that no table of the lake has. They are moved to {aside}, "
             "for you to delete"
@@ -242,14 +242,15 @@ class Replacement:
                     step()
         except (DbtRuntimeError, OSError) as e:
             state = "what it was before is still there" if is_replaced else "it is not back in its place"
-            log = logger.warning if is_replaced else logger.error  # which does not raise in place of ``error``
+            # With `--warn-error` a warning raises, which would hide ``error``.
+            log = logger.warning if is_replaced else logger.error
             log(f"{this}: {state}, as {self._aside}, until the next run of its model: {failure(e)}")
 
     def _is_built(self) -> bool:
         return self._macros["load_result"]("main") is not None
 
     def _is_own(self, relation: BaseRelation) -> bool:
-        return self._existing is not None and is_one_of(relation, self._macros["this"], self._existing)
+        return self._existing is not None and relation.render() in own_names(self._macros, self._existing)
 
     def takes_drop(self, relation: BaseRelation) -> bool:
         """Return whether a drop of ``relation`` is left to this class."""
@@ -300,9 +301,11 @@ class Replacement:
         self._undo[:0] = [partial(moved.rename, directory)] if is_renamed else []
 
 
-def is_one_of(relation: Any, *others: Any) -> bool:
-    """Return whether a relation is one of others; dbt's cache may name a node's in lower case and unquoted."""
-    return relation.render() in [other.render() for other in others if other is not None]
+def own_names(macros: Mapping[str, Any], existing: Any = None) -> set[str]:
+    """Return the names of a node's relation: dbt's cache may have it in lower case and unquoted."""
+    this = macros["this"]
+    existing = existing or macros["load_cached_relation"](this)
+    return {relation.render() for relation in (this, existing) if relation is not None}
 
 
 def named_aside(relation: Any) -> Any:

@@ -276,11 +276,8 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
         from dbt_recluster.adapter.dbt_run import LAST_BATCH
         from dbt_recluster.adapter.model_build import options_of
 
-        try:
+        with self._refusal_measured(node):
             options_of(node)
-        except DbtRuntimeError:
-            self.run.measure_unbuilt(node)
-            raise
         mark = Hook(sql=LAST_BATCH)
         node.config.post_hook.append(mark)
         self._in_batches.add(node.unique_id)
@@ -290,14 +287,20 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
             node.config.post_hook.remove(mark)
             self._in_batches.remove(node.unique_id)
 
-    def pre_model_hook(self, config: Any) -> Any:
-        """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""
-        node: Any = getattr(config, "model", None)
+    @contextmanager
+    def _refusal_measured(self, node: Any) -> Iterator[None]:
+        """Have the metrics tell of a node that is refused before its build begins."""
         try:
-            self.integrations.check(node)
+            yield
         except DbtRuntimeError:
             self.run.measure_unbuilt(node)
             raise
+
+    def pre_model_hook(self, config: Any) -> Any:
+        """Before each node: check its catalog, and write its file format, by default Iceberg, in lower case."""
+        node: Any = getattr(config, "model", None)
+        with self._refusal_measured(node):
+            self.integrations.check(node)
         if (node_config := getattr(node, "config", None)) is not None:
             node_config["file_format"] = file_format(node_config)
         self._threads.build = None

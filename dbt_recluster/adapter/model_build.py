@@ -15,7 +15,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_recluster.adapter import table_clustering
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import LAST_BATCH, AfterBuild, DbtRun, RunVars
-from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, is_one_of, recovered
+from dbt_recluster.adapter.existing_tables import ExistingTables, Replacement, own_names, recovered
 from dbt_recluster.adapter.table_clustering import ClusteringChange, LoadedInto, SchemaChanges, TableClustering
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.table_properties import AUTO_KEY
@@ -93,8 +93,7 @@ class ModelBuild:
 
     def is_own(self, relation: Any) -> bool:
         """Return whether a relation is the node's."""
-        this = self._macros.get("this")
-        return this is not None and is_one_of(relation, this, self._macros["load_cached_relation"](this))
+        return "this" in self._macros and relation.render() in own_names(self._macros)
 
     def _checked_options(self, node: Any) -> ModelOptions:
         """Check the node's language, the run's vars and the node's configs; return its options."""
@@ -150,11 +149,11 @@ class ModelBuild:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
         stack = materialization.stack
         callers, stack.call_stack = stack.call_stack, [] if self._is_python else stack.call_stack
-        # Threads of one session share its temporary views, and a view is named as the table, without its schema.
-        in_process = self._tables.session.credentials.in_process
+        # Threads share the temporary views of a session, and dbt-spark names a node's by its alias alone.
         view = f"{self._macros['this'].identifier}__dbt_tmp".lower()
+        shared = [view] if self._tables.session.credentials.in_process else []
         try:
-            with table_lock(*[view] * in_process), self.replacement:
+            with table_lock(*shared), self.replacement:
                 return materialization()
         finally:
             stack.call_stack = callers

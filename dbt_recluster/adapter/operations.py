@@ -17,7 +17,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
-from dbt_recluster.adapter.existing_tables import ExistingTables
+from dbt_recluster.adapter.existing_tables import ExistingTables, own_names
 from dbt_recluster.api import OPERATIONS, ClusteredTable, ProgressCallback, ReclusterResult, well_clustered
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
@@ -198,12 +198,12 @@ def with_table(args: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict
     """Return an operation's arguments, with the table of the hook's node by default, and whether it is that table."""
     has_table = (macros.get("model") or {}).get("resource_type") in TABLES
     this = macros["this"].render() if has_table else None
-    own = {this, *(each.render() for each in [macros["load_cached_relation"](macros["this"])] if each)} if this else ()
     # An empty list or text is an error: it must not mean all tables.
     table = this if args.get(TABLE.name) is None else args[TABLE.name]
     tables = table if isinstance(table, list) else [table]
     names = [each.render() if isinstance(each, BaseRelation) else each for each in tables]
-    return {**args, TABLE.name: names if tables is table else names[0]}, len(names) == 1 and names[0] in own
+    is_own = has_table and len(names) == 1 and names[0] in own_names(macros)
+    return {**args, TABLE.name: names if tables is table else names[0]}, is_own
 
 
 def precedes_table(macros: Mapping[str, Any]) -> bool:

@@ -167,8 +167,8 @@ class ClusteredTable:
         self.iceberg.refresh()
         self._metadata.clear()
         self._snapshots = None
+        self.__dict__.pop("columns", None)
         if "key" in self.__dict__:
-            self.__dict__.pop("columns", None)
             self.key.check(self.columns)
 
     @property

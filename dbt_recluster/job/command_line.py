@@ -467,10 +467,12 @@ class _Job(Context):
             is_meant = self._request.select or self._request.run_results is not None
             if self._manifest is None or (is_meant and not isinstance(e, OtherFormatError)):
                 raise
-            if isinstance(e, MissingTableError):
+            is_missing = isinstance(e, MissingTableError)
+            if is_missing:
                 call = Call(target, self._request.arguments, self)
                 self._missing.append(Answer(target.relation, is_missing=True, call=call))
-            _note(f"{target.relation} is skipped: {e}")
+            if not is_missing or self._operation.finish is None:  # which tells of missing tables itself
+                _note(f"{target.relation} is skipped: {e}")
             return False
         is_of_no_model = options is None and target.error is None and recorded_key(iceberg.properties) is None
         if is_of_no_model and AUTO_KEY not in iceberg.properties and valid_cluster_key(iceberg) is None:

@@ -40,7 +40,7 @@ def file_format(config: Mapping[str, Any]) -> str:
 
 
 def is_iceberg(config: Mapping[str, Any]) -> bool:
-    """Return whether a node's table is an Iceberg table, by its config; dbt-glue calls those of S3 Tables otherwise."""
+    """Return whether a node's table is an Iceberg table, by its config; ``s3tables`` is dbt-glue's format for some."""
     return config.get("table_format") == "iceberg" or file_format(config) in (DEFAULT_FILE_FORMAT, "s3tables")
 
 

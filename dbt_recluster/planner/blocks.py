@@ -127,7 +127,7 @@ class Blocks:
         """Blocks of which this share of the rows, or more, is deleted: bool (n,)."""
         if self.deleted is None or self.rows is None:
             return np.zeros(len(self), np.bool_)
-        return self.deleted / np.maximum(self.rows, 1) >= share  # as `Candidates.deleted_share` is compared
+        return self.deleted / np.maximum(self.rows, 1) >= share  # the quotient of `Candidates.deleted_share`
 
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""

@@ -4,7 +4,7 @@
   {%- set changes = adapter.current_build().schema_changes -%}
   {%- if changes.missing -%}
     {%- set columns = changes.without_missing(columns or dest_columns | map(attribute='quoted')) -%}
-    {#- To dbt-spark none would be all, and what matched has equal keys. -#}
+    {#- An empty list would update all columns. The keys of matched rows are equal, so setting them changes nothing. -#}
     {%- set key = config.get('unique_key') -%}
     {%- set columns = columns or ([key] if key is string else key) -%}
   {%- endif -%}

@@ -139,10 +139,10 @@ class TestSnapshotsByTwoColumns(SchemaChange):
     }
 
     def test_a_snapshot_keeps_its_columns(self, run: Any, sql: Any) -> None:
+        rows = "select id, part, '{}' as v from values (1, 1), (1, 2) as t (id, part)"
         for v in "abb":
-            run("source", f"select id, part, '{v}' as v from values (1, 1), (1, 2) as t (id, part)")
+            run("source", rows.format(v), materialized="table")
             run_dbt(["snapshot"])
-            sql("drop table {schema}.source")
-        rows = sql("select id, part, v, dbt_valid_to is null from {schema}.history order by 2, 3")
-        assert rows == [(1, part, v, v == "b") for part in (1, 2) for v in "ab"]
+        history = sql("select id, part, v, dbt_valid_to is null from {schema}.history order by 2, 3")
+        assert history == [(1, part, v, v == "b") for part in (1, 2) for v in "ab"]
         assert not any("unique_key" in row[0] for row in sql("describe {schema}.history"))

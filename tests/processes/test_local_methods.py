@@ -34,7 +34,7 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     project.write("models/files.sql", FILES % "parquet")
     code, out, err = project.run("run")
     assert (code, err) == (0, ""), out
-    assert f"They are in {project.root / LAKE / 'warehouse' / 'analytics.db' / 'files'}." in out
+    assert f"They are moved to {project.root / LAKE / 'warehouse' / 'analytics.db' / 'files'}." in out
     assert " blocks into " in out
     of_project = {"dbt_project.yml", "profiles.yml", "models", ".user.yml"}
     assert project.files() - of_project == {"logs", "target", LAKE}

@@ -7,20 +7,23 @@ from contextlib import suppress
 from itertools import cycle
 
 HOST = "127.0.0.1"
-# Below the ports that a system hands out by itself: of those, one was now and then drawn twice for one server, or
-# somebody's by the time that the server started. Processes of one run of tests are at different places of the circle.
+# Below Linux's ephemeral ports: among those, two probes may get the same one, and another process may bind it before
+# the server does. Each process starts at its own offset.
 _CANDIDATES = range(10_000, 32_768)
-_PLACE = os.getpid() * 97 % len(_CANDIDATES)
-_circle: Iterator[int] = cycle([*_CANDIDATES[_PLACE:], *_CANDIDATES[:_PLACE]])
+_OFFSET = os.getpid() * 97 % len(_CANDIDATES)
+_circle: Iterator[int] = cycle([*_CANDIDATES[_OFFSET:], *_CANDIDATES[:_OFFSET]])
 
 
 def free_port() -> int:
-    """Return a port that nobody uses, another one at each call."""
-    for port in _circle:
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind((HOST, port))
-            return port
-    raise AssertionError("a circle has no end")
+    """Return a free port, another one at each call."""
+    return next(filter(_is_free, _circle))
+
+
+def _is_free(port: int) -> bool:
+    with suppress(OSError), socket.socket() as probe:
+        probe.bind((HOST, port))
+        return True
+    return False
 
 
 def is_open(port: int) -> bool:

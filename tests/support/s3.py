@@ -127,7 +127,7 @@ class Server(Buckets):
                 return
 
     def stop(self) -> None:
-        """End the server at once, by itself it takes 25 seconds; what it has stored stays."""
+        """Kill the server, which takes 25 seconds to end by itself; what it has stored stays."""
         self._process.kill()
         self._process.wait()
         self._running.__exit__(None, None, None)
