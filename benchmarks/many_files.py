@@ -2,7 +2,7 @@
 
     python benchmarks/many_files.py
     python benchmarks/many_files.py --files 10000
-    python benchmarks/many_files.py --files 10000000 --partitions 10000 --memory 6g
+    python benchmarks/many_files.py --files 10000000 --partitions 10000 --memory 4g
 
 The files are entries of Iceberg's metadata only, sorted and disjoint; nothing reads their rows. Printed are the times
 of the first look at the table and of the one after a load of 1,000 more files, the Spark jobs, and what a file costs of

@@ -205,7 +205,8 @@ def expire_snapshots(
     dry_run: Flag = False,
 ) -> SnapshotsExpired:
     """Expire the snapshots of tables, and delete the data and delete files that no other snapshot references, such as
-    blocks that merges have replaced. Branches and tags stay. Expired snapshots leave history and time travel.
+    blocks that merges have replaced. Branches and tags stay until history.expire.max-ref-age-ms.
+    Expired snapshots leave history and time travel.
 
     Args:
         older_than: Snapshots committed before it expire: a date, a time (UTC unless it has a zone) or a period such as
@@ -467,7 +468,7 @@ def _overview(
 @OPERATIONS.declare(lambda *_: "", METRICS, short="overview", finish=_overview)
 def clustering_overview(call: Call) -> Overview:
     """Print one line for each table, the worst first, and totals: verdict, depth, threshold, bytes of the past week,
-    and last recluster; JSON has more. Fails, after showing all, if a table cannot be read. Changes nothing.
+    and last recluster; JSON has more. Fails, after showing all, if a table is failing. Changes nothing.
     """
     return call.overview(prices=call.arguments.get("prices"))
 
@@ -586,6 +587,8 @@ def import_reads(
     Args:
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads. By default, the
             project's compiled SQL.
+        since: Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'. By
+            default, 7 days ago.
         logged_as: The table's full name in the logs, if its catalog has another name there. By default, its name here.
         query_log: A file of any engine's queries: lines of JSON with query, and if known time, count, catalog and
             schema. By default, the project's compiled SQL.

@@ -1,9 +1,9 @@
-"""Names of tables: parts, quoting, which mean the same table, which ones a statement writes, and a lock for each.
+"""Names of tables: parts, quoting, which mean the same table, which ones a statement writes, and locks by name.
 
-The locks serialise the commits of this process's threads to one table. Without the metastore's locks (``method:
+A table's lock serialises the commits of this process's threads to it. Without the metastore's locks (``method:
 embedded``), Iceberg's Hive catalog checks the table's metadata pointer and then swaps it. Two threads between these two
 steps would lose a commit. Other catalogs swap atomically, and for them a lock that is held only during a commit costs
-nothing.
+nothing. A temporary view's is held while a model is built, as threads share the views of a session.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def folded(parts: Parts) -> Parts:
 
 @contextmanager
 def table_lock(*tables: str) -> Iterator[None]:
-    """Hold the locks of tables (see :func:`canonical_name`), acquired in the order of their names."""
+    """Hold the locks of tables (see :func:`canonical_name`) or of views, acquired in the order of their names."""
     with ExitStack() as held:
         for table in sorted(set(tables)):
             with _registry:

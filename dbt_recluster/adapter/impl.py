@@ -352,8 +352,8 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
     def refuse_function(self, function: Mapping[str, Any]) -> None:
         """Refuse to build a user-defined function; the project's models are built all the same."""
         raise ConfigurationError(
-            f"{function['name']} is a user-defined function, and Spark 3.5 has none in SQL or of dbt's kind in Python. "
-            "Write it as a macro, which every model can call"
+            f"{function['name']} is a user-defined function, which dbt-recluster does not create. Write it as a macro, "
+            "which every model can call"
         )
 
     def cancel_open_connections(self) -> Any:

@@ -32,7 +32,7 @@ VERDICTS: dict[Verdict, str] = {
     "suspended": "It is suspended; its depth is shown.",
     "not clusterable": "It has a key of a type without an order, or no bounds of it.",
     "unclustered": "It has no cluster key.",
-    "well clustered": "It needs nothing: the whole table is at or below its threshold, or small.",
+    "well clustered": "It needs nothing: it is at or below its threshold, as a whole or in each level, or small.",
 }
 
 

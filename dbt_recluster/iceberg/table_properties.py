@@ -115,7 +115,7 @@ AUTO_DEPTH: Final = TableProperty(
 )
 AUTO_KEY: Final = TableProperty(
     "recluster.auto_key",
-    "That the model has `cluster_by: auto`; the rows and reads at the last choice, and the last choices.",
+    "That the model has `cluster_by: auto`; the rows and reads at the last comparison, and the last choices.",
     "The key stays as it is until the model is built again.",
 )
 SUSPENDED: Final = TableProperty(

@@ -289,9 +289,9 @@ class _InOrder(click.Group):
 def _commands() -> None:
     """Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
 
-    The cluster key and the options of a table come from the table itself: from the properties recluster.cluster_by
-    and recluster.option.*, which dbt sets when it builds the table, otherwise from its sort order. Options given here
-    win over those of the table.
+    The cluster key and the options of a table come from the table itself: the key from its sort order, or a curve from
+    recluster.cluster_by; the options from recluster.option.*, which dbt sets when it builds the table. Options given
+    here win over those of the table.
     """
 
 

@@ -52,7 +52,7 @@ class TestFunctions:
         results, log = run_dbt_and_capture(["build"], expect_pass=False)
         status = {result.node.name: str(result.status) for result in results}
         assert status == {"doubled": "error", "calls": "skipped", "other": "success"}
-        assert "doubled is a user-defined function, and Spark 3.5 has none in SQL" in " ".join(log.split())
+        assert "doubled is a user-defined function, which dbt-recluster does not create" in " ".join(log.split())
         assert "in macro" not in log
 
 

@@ -89,7 +89,7 @@ def _stop() -> None:
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
-    """Return the settings of the embedded Spark, without those that load Iceberg."""
+    """Return the settings of the embedded Spark, without Iceberg's jar."""
     logs = lake / "logs"
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
