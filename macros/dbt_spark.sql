@@ -6,7 +6,7 @@
   - adapter/catalogs.py: a schema is listed by a statement for each table (dbt-adapters#862).
   - adapter/connections/handles.py: server-side parameters are set again at each statement, which undoes a `set` in a hook; a seed's
     NULL is written as the string 'None' (dbt-adapters#487), and its integers and decimals as floats.
-  - adapter/connections/__init__.py: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten; short statements wait for
+  - adapter/connections: parameters must be strings, and `spark.sql.ansi.enabled` is overwritten; short statements wait for
     `poll_interval`; a cancel opens connections that are not open yet; a query whose rows nobody fetches, as in a hook, is never
     run by a session.
 
@@ -60,7 +60,17 @@
   {{ return(spark__create_columns(relation, columns | rejectattr('name', 'in', recluster_snapshot_keys()) | list)) }}
 {% endmacro %}
 
-{#- Return the names of those columns. -#}
+{#- Drop those that a run of dbt-spark has added. -#}
+{% macro recluster__snapshot_staging_table(strategy, source_sql, target_relation) %}
+  {%- set names, helpers = recluster_snapshot_keys(), [] -%}
+  {%- for column in (adapter.get_columns_in_relation(target_relation) if names else []) if column.name in names -%}
+    {%- do helpers.append(column) -%}
+  {%- endfor -%}
+  {%- do alter_relation_add_remove_columns(target_relation, none, helpers) if helpers -%}
+  {{ return(default__snapshot_staging_table(strategy, source_sql, target_relation)) }}
+{% endmacro %}
+
+{#- Return the names of these columns. -#}
 {% macro recluster_snapshot_keys() %}
   {%- set keys, names = config.get('unique_key'), [] -%}
   {%- for key in (keys if keys is not string else []) -%}

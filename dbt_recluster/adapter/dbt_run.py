@@ -120,15 +120,13 @@ class DbtRun:
 
     def measure_unbuilt(self, node: Any) -> None:
         """Measure the table of a node that is refused before dbt gives it macros."""
+        from dbt.context.providers import generate_runtime_model_context
+
         config: Any = self._adapter.config
         manifest: Any = self._adapter.get_macro_resolver()
-        values: dict[str, Any] = {}
-        for project in (config.load_dependencies()[node.package_name], config):  # the root's own win
-            values |= project.vars.vars_for(node, self._adapter.type())
-        values |= config.cli_vars
-        macros = {"graph": manifest.flat_graph, "model": {"unique_id": node.unique_id}}
+        macros = generate_runtime_model_context(node, config, manifest)
         with as_dbt_errors(node):
-            self.measure(macros, RunVars.from_vars(lambda name, default=None: values.get(name, default)))
+            self.measure(macros, RunVars.from_vars(macros["var"]))
 
     def end(self) -> None:
         """End dbt's run, whether it went well or not: write the metrics, and submit the tables that it built."""

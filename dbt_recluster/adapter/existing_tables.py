@@ -243,7 +243,7 @@ class Replacement:
         except (DbtRuntimeError, OSError) as e:
             state = "what it was before is still there" if is_replaced else "it is not back in its place"
             # With `--warn-error` a warning raises, which would hide ``error``.
-            log = logger.warning if is_replaced else logger.error
+            log = logger.warning if error is None else logger.error
             log(f"{this}: {state}, as {self._aside}, until the next run of its model: {failure(e)}")
 
     def _is_built(self) -> bool:

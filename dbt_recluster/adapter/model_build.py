@@ -149,9 +149,10 @@ class ModelBuild:
         """Run a materialization; dbt submits a Python model's job only directly below a materialization's macro."""
         stack = materialization.stack
         callers, stack.call_stack = stack.call_stack, [] if self._is_python else stack.call_stack
-        # Threads share the temporary views of a session, and dbt-spark names a node's by its alias alone.
-        view = f"{self._macros['this'].identifier}__dbt_tmp".lower()
-        shared = [view] if self._tables.session.credentials.in_process else []
+        # Threads share the temporary views of a session, and dbt-spark names a node's by its alias alone. The space
+        # keeps the lock apart from those of tables.
+        is_shared = self._is_kept and self._tables.session.credentials.method.in_process
+        shared = [f"view {self._macros['this'].identifier}__dbt_tmp".lower()] if is_shared else []
         try:
             with table_lock(*shared), self.replacement:
                 return materialization()

@@ -202,7 +202,7 @@ def with_table(args: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dict
     table = this if args.get(TABLE.name) is None else args[TABLE.name]
     tables = table if isinstance(table, list) else [table]
     names = [each.render() if isinstance(each, BaseRelation) else each for each in tables]
-    is_own = has_table and len(names) == 1 and names[0] in own_names(macros)
+    is_own = has_table and len(names) == 1 and isinstance(names[0], str) and names[0] in own_names(macros)
     return {**args, TABLE.name: names if tables is table else names[0]}, is_own
 
 

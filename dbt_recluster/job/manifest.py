@@ -16,6 +16,7 @@ from typing import Any
 from dbt_recluster.advice.imported_reads import translate_to_spark
 from dbt_recluster.exceptions import ManifestError, OptionError, PredicateError
 from dbt_recluster.names import Parts, join_parts
+from dbt_recluster.operations.model_options import file_format
 from dbt_recluster.operations.targets import (
     TABLES,
     Node,
@@ -31,6 +32,8 @@ from dbt_recluster.text import did_you_mean
 _BUILDS = ("build", "run", "seed", "snapshot")
 # The adapters of Trino and Athena, which fold every identifier; the manifest keeps the model's spelling.
 _FOLDING = ("athena", "trino")
+# With other adapters, the catalog decides whether tables of these files are Iceberg's.
+_FILES = ("parquet", "orc", "avro")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
 # Types of the fields of nodes, their configs and groups; a value of another type counts as absent.
 _TYPES: dict[str, type] = {"depends_on": dict, "meta": dict, "nodes": list, "owner": dict, "tags": list}
@@ -51,7 +54,8 @@ class Manifest:
     def read(cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None) -> Manifest:
         """Read a manifest whose tables Spark has in one ``catalog``, or in their own, of which some are ``renamed``."""
         content, spark_names = _read(path, "manifest", 9), renamed or {}  # dbt 1.5
-        fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
+        adapter = content["metadata"].get("adapter_type")
+        fold, is_ours = str.lower if adapter in _FOLDING else str, adapter == "recluster"
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""
@@ -59,7 +63,10 @@ class Manifest:
             names = {**{part: node.get(part) for part in ("database", "schema")}, "alias": alias}
             names = {part: fold(name) if isinstance(name, str) else name for part, name in names.items()}
             database = catalog or spark_names.get(str(node.get("database")), names["database"])
-            return {**node, **names, "database": database, **more}
+            config = dict(node.get("config") or {})
+            if not is_ours and file_format(config) in _FILES:
+                del config["file_format"]
+            return {**node, **names, "database": database, "config": config, **more}
 
         raw_nodes, (sources, groups) = content.get("nodes"), map(_typed, map(content.get, ("sources", "groups")))
         if not isinstance(raw_nodes, dict):

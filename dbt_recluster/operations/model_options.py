@@ -41,7 +41,8 @@ def file_format(config: Mapping[str, Any]) -> str:
 
 def is_iceberg(config: Mapping[str, Any]) -> bool:
     """Return whether a node's table is an Iceberg table, by its config; ``s3tables`` is dbt-glue's format for some."""
-    return config.get("table_format") == "iceberg" or file_format(config) in (DEFAULT_FILE_FORMAT, "s3tables")
+    formats = {str(config.get(name)).lower() for name in ("table_format", "table_type")}
+    return "iceberg" in formats or file_format(config) in (DEFAULT_FILE_FORMAT, "s3tables")
 
 
 _Item = Annotated[Text, Expected(ALLOWED, schema={"type": "string", "minLength": 1, "description": ALLOWED})]

@@ -170,8 +170,9 @@ class TestMicrobatch(Clustering):
 
     def test_a_wrong_key_fails_in_the_metrics(self, project: Any, tmp_path: Path) -> None:
         """dbt refuses the model before it has macros."""
-        file, batches = tmp_path / "r.prom", self.MODELS["batches.sql"]
-        command = ["run", *self.TIMES, "--vars", json.dumps({"recluster_metrics_file": str(file)})]
+        file, batches = tmp_path / "default.prom", self.MODELS["batches.sql"]
+        values = {"recluster_metrics_file": str(tmp_path / "{{ target.name }}.prom")}
+        command = ["run", *self.TIMES, "--vars", json.dumps(values)]
         for key, passes, verdict in (("'k'", True, "well clustered"), ("'bucket(3, k)'", False, "failing")):
             write_file(batches.replace("'k'", key), project.project_root, "models", "batches.sql")
             run_dbt(command, expect_pass=passes)

@@ -30,6 +30,7 @@ class TestAppendNewColumns(SchemaChange):
             ("merged_some", {**MERGE, "merge_update_columns": ["More", "Gone"]}, [(1, "a", 10, 0.5)]),
             ("merged_gone", {**MERGE, "merge_update_columns": ["gone"]}, [(1, "a", 10, None)]),
             ("merged_others", {**MERGE, "merge_exclude_columns": ["V"]}, [(1, "a", 10, 0.5)]),
+            ("merged_none", {**MERGE, "merge_exclude_columns": ["id", "v", "gone", "more"]}, [(1, "a", 10, None)]),
             ("overwritten", OVERWRITE, [(1, "b", None, 0.5)]),
         ],
     )
@@ -42,6 +43,12 @@ class TestAppendNewColumns(SchemaChange):
         run(name, query, **options)
         rows = sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v")
         assert rows == [*expected, *self.REST]
+
+    def test_a_merge_that_excludes_all_columns_only_inserts(self, run: Any, sql: Any) -> None:
+        options = {**self.MERGE, "merge_exclude_columns": ["id", "v"]}
+        for rows in ("(1, 'a')", "(1, 'b'), (2, 'c')"):
+            run("inserted", f"select * from values {rows} as t (id, v)", **options)
+        assert sql("select id, v from {schema}.inserted order by id") == [(1, "a"), (2, "c")]
 
 
 class TestSyncAllColumns(SchemaChange):
@@ -143,6 +150,8 @@ class TestSnapshotsByTwoColumns(SchemaChange):
         for v in "abb":
             run("source", rows.format(v), materialized="table")
             run_dbt(["snapshot"])
+            if v == "a":  # as dbt-spark does
+                sql("alter table {schema}.history add columns (dbt_unique_key_1 int, dbt_unique_key_2 int)")
         history = sql("select id, part, v, dbt_valid_to is null from {schema}.history order by 2, 3")
         assert history == [(1, part, v, v == "b") for part in (1, 2) for v in "ab"]
         assert not any("unique_key" in row[0] for row in sql("describe {schema}.history"))

@@ -13,7 +13,7 @@ from manifests import node, write_manifest, write_results
 from dbt_recluster.exceptions import ManifestError, OptionError, ReclusterError
 from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.names import NameResolution
-from dbt_recluster.operations.targets import choose
+from dbt_recluster.operations.targets import CLUSTERED, choose
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
 NAMES = NameResolution(lambda: "lake", lambda _: True, lambda *_: False)
@@ -42,6 +42,19 @@ def test_a_catalog_that_no_table_is_in_cannot_be_mapped(tmp_path: Path) -> None:
     path = write_manifest(tmp_path / "manifest.json", NODES)
     with pytest.raises(OptionError, match=r"--map awsdatacatalogue: no .* did you mean awsdatacatalog\?"):
         Manifest.read(path, renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
+
+
+def test_only_the_catalog_knows_the_format_of_another_adapters_table(tmp_path: Path) -> None:
+    configs = {
+        "files": {"file_format": "parquet"},
+        "of_hive": {"file_format": "delta", "table_type": "ICEBERG"},
+        "delta": {"file_format": "delta"},
+    }
+    nodes = [node(name, config={"cluster_by": "id", **config}) for name, config in configs.items()]
+    for adapter, clustered in (("spark", ["files", "of_hive"]), ("recluster", ["of_hive"])):
+        path = write_manifest(tmp_path / "manifest.json", nodes, adapter_type=adapter)
+        targets = CLUSTERED.targets(Manifest.read(path).nodes.values())
+        assert [target.relation.rpartition(".")[2] for target in targets] == clustered
 
 
 def test_run_results_say_which_tables_a_run_built(tmp_path: Path, manifest: Manifest) -> None:
