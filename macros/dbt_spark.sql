@@ -55,6 +55,27 @@
   {{ return(spark__make_temp_relation(base_relation, of_test ~ suffix)) }}
 {% endmacro %}
 
+{#- With an `or` in a predicate, its condition leaves out the unique key (dbt-databricks#1291). -#}
+{% macro recluster__get_merge_sql(target, source, unique_key, dest_columns, incremental_predicates) %}
+  {%- set predicates = [] -%}
+  {%- for predicate in incremental_predicates or [] -%}
+    {%- do predicates.append('(' ~ predicate ~ ')') -%}
+  {%- endfor -%}
+  {{ return(spark__get_merge_sql(target, source, unique_key, dest_columns, predicates)) }}
+{% endmacro %}
+
+{#- Its `insert overwrite` of no rows would keep them all where another model of the session has set DYNAMIC. -#}
+{% macro get_insert_overwrite_sql(source_relation, target_relation, existing_relation) %}
+  {%- if not existing_relation.is_iceberg -%}
+    insert overwrite table {{ target_relation }} {{ partition_cols(label='partition') }}
+  {%- elif config.get('partition_by') -%}
+    insert overwrite {{ target_relation }}
+  {%- else -%}
+    insert into {{ target_relation }} replace where true
+  {%- endif %}
+  select {{ adapter.get_columns_in_relation(target_relation) | map(attribute='quoted') | join(', ') }} from {{ source_relation }}
+{% endmacro %}
+
 {#- It adds the helper columns of a list as `unique_key` to the snapshot, whose third run then fails (dbt-adapters#2101). -#}
 {% macro recluster__create_columns(relation, columns) %}
   {{ return(spark__create_columns(relation, columns | rejectattr('name', 'in', recluster_snapshot_keys()) | list)) }}

@@ -321,7 +321,13 @@ def recovered(adapter: Any, macros: Mapping[str, Any]) -> Any:
         adapter.drop_relation(aside)
     elif aside:
         adapter.rename_relation(aside, this.incorporate(type=aside.type))
-        return load(this)
+        existing = load(this)
+        is_added_to = macros["config"].get("materialized") == "incremental" and not existing.is_view
+        if is_added_to and not macros["should_full_refresh"]():
+            raise ConfigurationError(
+                f"{this} is back, as {aside} was left by an earlier run. This run's query was compiled as if there "
+                "were no table, so an incremental model might add rows twice: run it once more"
+            )
     return existing
 
 

@@ -278,6 +278,9 @@ class ReclusterAdapter(SnapshotFreshness, SparkAdapter):
 
         with self._refusal_measured(node):
             options_of(node)
+        if getattr(node, "previous_batch_results", None):
+            # `dbt retry` of a full refresh would make the table of the failed batches alone.
+            node.config.full_refresh = False
         mark = Hook(sql=LAST_BATCH)
         node.config.post_hook.append(mark)
         self._in_batches.add(node.unique_id)

@@ -188,7 +188,7 @@ class TestMicrobatch(Clustering):
         write_file(batches, project.project_root, "models", "tried.sql")
         assert built("run", "--select", "raw", "tried", "--sample", "{'start': '2026-01-01', 'end': '2026-01-03'}") == 1
         late = "{works: \"day(at) != 2 or raise_error('late') is null\"}"
-        assert built("run", "--select", "tried", *self.TIMES, "--vars", late, passes=False) == 1
+        assert built("run", "--full-refresh", "--select", "tried", *self.TIMES, "--vars", late, passes=False) == 1
         assert built("retry", "--vars", "{works: 'true'}") == 1
         assert sql("select count(*), count(distinct id) from {schema}.tried")[0][:] == (720, 720)
 

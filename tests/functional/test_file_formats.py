@@ -228,6 +228,15 @@ class TestChangedFormat(FileFormats):
         run(name, query, materialized=materialized)
         assert [row[1] for row in sql("show tables in {schema}") if name in row[1]] == [name]
 
+    def test_an_incremental_model_adds_no_row_twice_after_a_kill(self, run: Any, sql: Any) -> None:
+        new = "{% if is_incremental() %} where id > (select max(id) from {{ this }}) {% endif %}"
+        query, options = f"select id from range(1, 3) {new}", {"materialized": "incremental"}
+        run("added", query, **options)
+        sql("alter table {schema}.added rename to {schema}.added__dbt_replaced")
+        assert "run it once more" in run("added", query, passes=False, **options)
+        run("added", query, **options)
+        assert self.ids(sql, "added") == [1, 2]
+
     def test_the_files_of_another_table_are_in_the_way(self, run: Any, sql: Any, project: Any) -> None:
         run("shared", "select id from range(1, 3)", materialized="table")
         sql("alter table {schema}.shared rename to {schema}.renamed")

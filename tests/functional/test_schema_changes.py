@@ -44,6 +44,20 @@ class TestAppendNewColumns(SchemaChange):
         rows = sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v")
         assert rows == [*expected, *self.REST]
 
+    def test_an_or_in_a_predicate_keeps_the_unique_key(self, run: Any, sql: Any) -> None:
+        options = {**self.MERGE, "incremental_predicates": ["DBT_INTERNAL_DEST.id > 0 or DBT_INTERNAL_DEST.id is null"]}
+        for rows in ("(1, 'a'), (2, 'b')", "(2, 'c')"):
+            run("by_or", f"select * from values {rows} as t (id, v)", **options)
+        assert sql("select id, v from {schema}.by_or order by id") == [(1, "a"), (2, "c")]
+
+    def test_an_overwrite_of_no_rows_empties_the_table(self, run: Any, sql: Any) -> None:
+        # The first sets DYNAMIC in the session.
+        for name, more in (("by_day", {"partition_by": "id"}), ("alerts", {})):
+            options = {"materialized": "incremental", "incremental_strategy": "insert_overwrite", **more}
+            for below in (3, 1):
+                run(name, f"select id from range(1, {below})", **options)
+        assert (sql("select count(*) from {schema}.by_day"), sql("select * from {schema}.alerts")) == ([(2,)], [])
+
     def test_a_merge_that_excludes_all_columns_only_inserts(self, run: Any, sql: Any) -> None:
         options = {**self.MERGE, "merge_exclude_columns": ["id", "v"]}
         for rows in ("(1, 'a')", "(1, 'b'), (2, 'c')"):

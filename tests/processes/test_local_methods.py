@@ -57,7 +57,8 @@ def test_what_cannot_be_logged_is_left_out(project: Project) -> None:
     assert "No space left" not in out
 
 
-def test_debug_starts_spark_with_the_settings_of_the_profile(tmp_path: Path) -> None:
+def test_debug_starts_spark_with_the_settings_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
     settings = {"spark.app.name": "mine", "spark.sql.shuffle.partitions": 7, "spark.ui.enabled": False}
     profile = {
         "method": "embedded",
@@ -70,7 +71,7 @@ def test_debug_starts_spark_with_the_settings_of_the_profile(tmp_path: Path) -> 
     assert code == 0, out
     assert "All checks passed!" in out
     assert " INFO " in err
-    assert project.ask("select '${spark.sql.shuffle.partitions}' as partitions") == ("7",)
+    assert project.ask("select '${spark.sql.shuffle.partitions}', current_timezone()") == ("7", "UTC")
 
 
 def test_a_second_process_is_turned_away_and_a_killed_or_interrupted_one_is_not_in_the_way(

@@ -33,7 +33,6 @@ def open_session(directory: Path, catalog: Mapping[str, str], settings: Mapping[
         "spark.driver.memory": "1500m",
         "spark.driver.extraClassPath": str(iceberg_jar()),
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.defaultCatalog": "lake",
         **catalog_settings("lake", {".warehouse": (directory / "warehouse").as_uri(), **UNCACHED, **catalog}),
         **(settings or {}),

@@ -95,6 +95,8 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     return {
         **local_settings(),
         JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
+        # Of the machine's, a day would not be that of a microbatch, and its partition be overwritten by two.
+        "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
         "spark.sql.catalog.spark_catalog.type": "hive",
