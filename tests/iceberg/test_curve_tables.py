@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tables import checksum, create_table, recluster_keeping_rows, spark_settings, stays_as_it_is
+from tables import checksum, create_table, recluster_keeping_rows, spark_settings, stays_as_it_is, writers
 
 from dbt_recluster.adapter.table_clustering import sorted_along_curve
 from dbt_recluster.api import (
@@ -226,6 +226,7 @@ def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, 
     name, key = make_texts(spark, schema, text), f"hilbert({item}, id)"
     recluster_keeping_rows(spark, name, key, depth=1, block_rows=100, final=True)
     assert recorded_curve(properties(spark, name), parse_cluster_key(key)) is not None
+    assert writers(spark, name) == ["spark: text"]
 
 
 @pytest.mark.thorough

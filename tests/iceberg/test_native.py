@@ -253,6 +253,21 @@ def test_values_without_statistics_have_bounds(spark: Any, schema: str, kind: st
     assert writers(spark, name) == ["native"]
 
 
+@pytest.mark.alike
+def test_the_narrow_bounds_of_one_column_are_not_those_of_another(spark: Any, schema: str) -> None:
+    metrics = "write.metadata.metrics.column."
+    settings = {f"{metrics}k": "truncate(4)", f"{metrics}v": "none"}  # files without bounds verify nothing
+    name = create_table(spark, f"{schema}.t", "k string, v string", settings)
+    text = "concat('message ', id % 10, if(id % 10 = 7, repeat('x', 5000), ''))"
+    for load in range(2):
+        rows = f"range({load}, 200, 2)"
+        spark.sql(f"insert into {name} select /*+ coalesce(1) */ concat('k', id), {text} from {rows}")
+    spark.sql(f"alter table {name} unset tblproperties ('{metrics}v')")
+    recluster_keeping_rows(spark, name, "k", depth=1, block_rows=70)
+    assert spark.sql(f"select count(*) from {name} where v > 'message 7'").first()[0] == 60
+    assert writers(spark, name) == ["native"]
+
+
 PARTITIONS = {
     "int": "7",
     "string": "de",

@@ -289,7 +289,7 @@ class NativeWriter:
         """The characters, or bytes, of a value that decide its bounds in every column; None for all."""
         modes = [mode.lower() for name, mode in self.pending.properties.items() if name.startswith(_METRICS)]
         cut = (re.fullmatch(r"truncate\((\d+)\)", mode) for mode in modes)
-        return None if "full" in modes else 1 + max((int(match[1]) for match in cut if match), default=DEFAULT_WIDTH)
+        return None if "full" in modes else 1 + max([DEFAULT_WIDTH, *(int(match[1]) for match in cut if match)])
 
     @cached_property
     def _metrics(self) -> Any:

@@ -174,8 +174,8 @@ def _read(
                 columns[position] = f"substring({columns[position]}, 1, {LONGEST_TEXT + 1})"
         named = (f"{column} as key_{position}" for position, column in enumerate(columns))
         frame = frame.selectExpr("monotonically_increasing_id() as place", f"input_file_name() as {_FILE}", *named)
-        frame = frame.where(_is_chosen(stride))
-        rows = collect_arrow(frame.withColumn(_FILE, F.expr(file_hash)))
+        frame = frame.where(_is_chosen(stride)).withColumn(_FILE, F.expr(file_hash))
+        rows = collect_arrow(frame)
         metrics = frame._jdf.queryExecution().observedMetrics() if texts else None
     hashes = [int(md5(file.path.encode()).hexdigest()[:_HASH_DIGITS], 16) for file in read]
     order = np.argsort(hashes)
