@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dbt_recluster.clustering.history import is_of_round, rows_before
+from dbt_recluster.clustering.history import RoundSummary, is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
 from dbt_recluster.clustering.options import ReclusterOptions, When
 from dbt_recluster.clustering.table import ClusteredTable
@@ -207,8 +207,10 @@ class Changes:
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
     """Add the changes in the remaining snapshots, oldest first, to those recorded, from the last recluster on."""
     last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
-    later = snapshots[last:]
-    total = snapshots[last - 1].count("total-records") or 0 if last else 0
+    planned = RoundSummary.from_snapshot(snapshots[last - 1]).planned if last else 0
+    begin = next((number for number, snapshot in enumerate(snapshots[:last], 1) if snapshot.id == planned), last)
+    later = snapshots[begin:]
+    total = snapshots[begin - 1].count("total-records") or 0 if begin else 0
     anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0, total=total)
     if recorded is None:
         return anew.plus(later)

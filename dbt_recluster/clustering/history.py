@@ -117,6 +117,7 @@ class RoundSummary:
         writer: What wrote the blocks, as in ``clustering_history``.
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
+        planned: The snapshot that the first round of the call planned; a load after it was not reclustered.
     """
 
     sets: int = 0
@@ -137,6 +138,7 @@ class RoundSummary:
     writer: str | None = None
     where: str | None = None
     round: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    planned: int = 0
 
     def as_summary(self) -> dict[str, str]:
         """Return the entries of a snapshot's summary."""

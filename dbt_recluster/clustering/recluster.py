@@ -48,6 +48,7 @@ class Recluster:
         # Later rounds plan blocks of these snapshots: those before the first committed round, and those of rounds.
         # Otherwise `final` would not end beside a fast writer.
         self._added_by: set[int] = set()
+        self._first_planned = 0  # the snapshot that the first of them planned
 
     def run(self) -> ReclusterResult:
         """Repeat rounds until there is a reason to stop; errors as of :func:`dbt_recluster.api.recluster`."""
@@ -175,6 +176,7 @@ class Recluster:
         result, progress = self.outcome.result, self.outcome.progress(planned.plan)
         if not result.rounds:
             result.depth_before = table_facts(self._table, self._options, planned).plan.depth or None
+            self._first_planned = planned.snapshot_id
         progress.report()
         try:
             done = self._round(planned, conflicts, progress)
@@ -209,7 +211,8 @@ class Recluster:
         figures: Mapping[str, Any] = {"trigger": options.trigger, "cluster_by": str(table.key), "where": options.where}
         number, change = len(self.outcome.result.rounds) + 1, self._change(planned)
         with job_description(table.iceberg.spark, f"recluster {table.name}: round {number}"):
-            merged = merge_round(table, planned, change, {**figures, "conflicts": conflicts}, progress.merging)
+            figures = {**figures, "conflicts": conflicts, "planned": self._first_planned}
+            merged = merge_round(table, planned, change, figures, progress.merging)
             commit = RoundCommit(table.iceberg, planned.snapshot_id, merged.groups, merged.levels, merged, change)
             commit.run()
         return Round(

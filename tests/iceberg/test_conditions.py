@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from dbt.adapters.spark.relation import SparkRelation
-from tables import call, create_table, expire, metadata_file
+from tables import Meanwhile, call, create_table, expire, metadata_file
 
 from dbt_recluster.adapter.operations import clustering_violations
-from dbt_recluster.api import ClusteredTable
+from dbt_recluster.api import ClusteredTable, recluster
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
@@ -61,6 +61,15 @@ def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
     call(spark, "rewrite_data_files", table)
     reason = unmet(spark, table, {"commits": 3, "share": 0.5})  # 1,000 and 250, of 4,750
     assert reason == "2 of 3 commits, 26.3% of 50.0% of the rows changed"
+
+
+@pytest.mark.thorough
+def test_a_load_during_a_recluster_counts_after_it(spark: Any, table: str) -> None:
+    load(spark, table, 3)
+    meanwhile = Meanwhile("commit", lambda: load(spark, table))
+    done = recluster(spark, table, "k", depth=1, block_rows=1000, final=True, listener=meanwhile)
+    assert (meanwhile.errors, len(done.rounds)) == ([], 2)
+    assert unmet(spark, table, {"commits": 2, "rows": 2000}) == "1,000 of 2,000 rows changed, 1 of 2 commits"
 
 
 @pytest.mark.thorough

@@ -195,6 +195,16 @@ class History:
         return counted
 
 
+def test_a_load_during_a_recluster_counts_after_it() -> None:
+    history = History()
+    for rows in (1000, 5):
+        history.commit("append", rows)
+    history.commit("replace", 1000, 1000, **{"recluster.sets": "1", "recluster.planned": "1"})
+    history.commit("append", 2)
+    counted = changes_since_recluster(history.snapshots, None)
+    assert (counted.rows, counted.commits, counted.total, counted.since) == (7, 2, 1007, history.since)
+
+
 STEPS = st.tuples(
     st.sampled_from(["append", "delete", "overwrite", "rewrite", "recluster", "expire", "nothing"]),
     st.integers(0, 9),
