@@ -3,7 +3,7 @@
 A table's lock serialises the commits of this process's threads to it. Without the metastore's locks (``method:
 embedded``), Iceberg's Hive catalog checks the table's metadata pointer and then swaps it. Two threads between these two
 steps would lose a commit. Other catalogs swap atomically, and for them a lock that is held only during a commit costs
-nothing. A temporary view's is held while a model is built, as threads share the views of a session.
+nothing. That of a temporary view is held during a load, since threads share a session's views.
 """
 
 from __future__ import annotations

@@ -55,16 +55,16 @@
   {{ return(spark__make_temp_relation(base_relation, of_test ~ suffix)) }}
 {% endmacro %}
 
-{#- With an `or` in a predicate, its condition leaves out the unique key (dbt-databricks#1291). -#}
+{#- It joins predicates without parentheses, so an `or` bypasses the unique key (dbt-databricks#1291). -#}
 {% macro recluster__get_merge_sql(target, source, unique_key, dest_columns, incremental_predicates) %}
-  {%- set predicates = [] -%}
-  {%- for predicate in incremental_predicates or [] -%}
+  {%- set given, predicates = incremental_predicates or [], [] -%}
+  {%- for predicate in ([given] if given is string else given) -%}
     {%- do predicates.append('(' ~ predicate ~ ')') -%}
   {%- endfor -%}
   {{ return(spark__get_merge_sql(target, source, unique_key, dest_columns, predicates)) }}
 {% endmacro %}
 
-{#- Its `insert overwrite` of no rows would keep them all where another model of the session has set DYNAMIC. -#}
+{#- Once a model of the session has set DYNAMIC, its `insert overwrite` of no rows keeps the table's rows. -#}
 {% macro get_insert_overwrite_sql(source_relation, target_relation, existing_relation) %}
   {%- if not existing_relation.is_iceberg -%}
     insert overwrite table {{ target_relation }} {{ partition_cols(label='partition') }}
@@ -81,7 +81,7 @@
   {{ return(spark__create_columns(relation, columns | rejectattr('name', 'in', recluster_snapshot_keys()) | list)) }}
 {% endmacro %}
 
-{#- Drop those that a run of dbt-spark has added. -#}
+{#- Drop the helper columns that a run of dbt-spark has added. -#}
 {% macro recluster__snapshot_staging_table(strategy, source_sql, target_relation) %}
   {%- set names, helpers = recluster_snapshot_keys(), [] -%}
   {%- for column in (adapter.get_columns_in_relation(target_relation) if names else []) if column.name in names -%}

@@ -325,8 +325,8 @@ def recovered(adapter: Any, macros: Mapping[str, Any]) -> Any:
         is_added_to = macros["config"].get("materialized") == "incremental" and not existing.is_view
         if is_added_to and not macros["should_full_refresh"]():
             raise ConfigurationError(
-                f"{this} is back, as {aside} was left by an earlier run. This run's query was compiled as if there "
-                "were no table, so an incremental model might add rows twice: run it once more"
+                f"{this} was restored from {aside}, which an interrupted run had left. The query of this run was "
+                "compiled as if the table did not exist, and would add its rows again: run the model once more"
             )
     return existing
 

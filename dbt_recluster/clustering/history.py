@@ -117,7 +117,7 @@ class RoundSummary:
         writer: What wrote the blocks, as in ``clustering_history``.
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
-        planned: The snapshot that the first round of the call planned; a load after it was not reclustered.
+        planned: The snapshot that the first round of the call planned; later loads wait for the next call.
     """
 
     sets: int = 0

@@ -32,7 +32,7 @@ from dbt_recluster.text import did_you_mean
 _BUILDS = ("build", "run", "seed", "snapshot")
 # The adapters of Trino and Athena, which fold every identifier; the manifest keeps the model's spelling.
 _FOLDING = ("athena", "trino")
-# With other adapters, the catalog decides whether tables of these files are Iceberg's.
+# Under other adapters, the catalog decides whether a table of such files is an Iceberg table.
 _FILES = ("parquet", "orc", "avro")
 STANDARD_INPUT = "-"  # for the lines of `dbt ls`
 # Types of the fields of nodes, their configs and groups; a value of another type counts as absent.

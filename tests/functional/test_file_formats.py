@@ -233,7 +233,7 @@ class TestChangedFormat(FileFormats):
         query, options = f"select id from range(1, 3) {new}", {"materialized": "incremental"}
         run("added", query, **options)
         sql("alter table {schema}.added rename to {schema}.added__dbt_replaced")
-        assert "run it once more" in run("added", query, passes=False, **options)
+        assert "run the model once more" in run("added", query, passes=False, **options)
         run("added", query, **options)
         assert self.ids(sql, "added") == [1, 2]
 

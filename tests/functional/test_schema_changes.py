@@ -45,10 +45,12 @@ class TestAppendNewColumns(SchemaChange):
         assert rows == [*expected, *self.REST]
 
     def test_an_or_in_a_predicate_keeps_the_unique_key(self, run: Any, sql: Any) -> None:
-        options = {**self.MERGE, "incremental_predicates": ["DBT_INTERNAL_DEST.id > 0 or DBT_INTERNAL_DEST.id is null"]}
-        for rows in ("(1, 'a'), (2, 'b')", "(2, 'c')"):
-            run("by_or", f"select * from values {rows} as t (id, v)", **options)
-        assert sql("select id, v from {schema}.by_or order by id") == [(1, "a"), (2, "c")]
+        either = "DBT_INTERNAL_DEST.id > 0 or DBT_INTERNAL_DEST.id is null"
+        for name, predicates in (("by_list", [either]), ("by_text", either)):
+            for rows in ("(1, 'a'), (2, 'b')", "(2, 'c')"):
+                query = f"select * from values {rows} as t (id, v)"
+                run(name, query, **self.MERGE, incremental_predicates=predicates)
+            assert sql(f"select id, v from {{schema}}.{name} order by id") == [(1, "a"), (2, "c")]
 
     def test_an_overwrite_of_no_rows_empties_the_table(self, run: Any, sql: Any) -> None:
         # The first sets DYNAMIC in the session.

@@ -263,8 +263,20 @@ def test_the_narrow_bounds_of_one_column_are_not_those_of_another(spark: Any, sc
         rows = f"range({load}, 200, 2)"
         spark.sql(f"insert into {name} select /*+ coalesce(1) */ concat('k', id), {text} from {rows}")
     spark.sql(f"alter table {name} unset tblproperties ('{metrics}v')")
+    values = [f"message {digit}" for digit in range(-1, 10)] + ["messa", "messb", f"message 7{'x' * 5000}"]
+    values += ["k", "k0", "k199", "k4", "k99", "l"]
+    conditions = [f"{column} {way} '{v}'" for column in "kv" for way in ("<", "<=", "=", ">=", ">") for v in values]
+
+    def counts() -> list[list[int]]:
+        read = StaticTable.from_metadata(str(metadata_file(spark, name)))
+        by_spark = [f"count(*) filter (where {condition})" for condition in conditions]
+        each = [spark.table(name).where(condition).count() for condition in conditions]
+        return [each, list(spark.table(name).selectExpr(*by_spark).first()), [read.scan(c).count() for c in conditions]]
+
+    before = counts()
+    assert before[0] == before[1] == before[2]
     recluster_keeping_rows(spark, name, "k", depth=1, block_rows=70)
-    assert spark.sql(f"select count(*) from {name} where v > 'message 7'").first()[0] == 60
+    assert counts() == before
     assert writers(spark, name) == ["native"]
 
 

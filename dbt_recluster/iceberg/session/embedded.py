@@ -95,7 +95,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     return {
         **local_settings(),
         JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
-        # Of the machine's, a day would not be that of a microbatch, and its partition be overwritten by two.
+        # dbt's microbatches are days of UTC: in another zone, each overwrites part of its neighbour's partition.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
